@@ -24,6 +24,7 @@ mod info;
 mod kernel_cases;
 mod kernel_suites;
 mod kernel_uprobes;
+mod labels;
 mod ladder;
 mod lent;
 mod limits;

@@ -249,7 +249,7 @@ fn a_place_that_keeps_the_process_safe_stays() {
     let Some((mut program, pid)) = start("throw") else { return };
     let before = Snapshot::of(program.pid());
     // Its exits are not known, so its return address is replaced.
-    let specs = ["r:libc:vfprintf \"%d\", retval", "libgcc_s:_Unwind_RaiseException"];
+    let specs = ["r:entered \"%d\", retval", "libgcc_s:_Unwind_RaiseException"];
     let tracing = Tracing::start(&["trace", "-p", &pid, specs[0], specs[1]]);
     let output = switch("disable", &pid, &[]);
     assert_eq!(output.code(), 1, "{output}");

@@ -57,6 +57,9 @@ pub struct ObjectCode<'a> {
     pub pointers: Vec<Va>,
     /// Landing pads of all LSDAs.
     pub landing_pads: Vec<Va>,
+    /// Code whose exceptions land at one of those: call sites of all LSDAs. Sorted. Some compilers
+    /// have instructions there that may fault (`-fnon-call-exceptions`).
+    pub protected: Vec<Extent>,
     /// Restartable sequences (`rseq(2)`): the kernel sends a thread that it interrupts there to the
     /// abort handler, which it knows by the instruction pointer. And the signatures in front of
     /// abort handlers.
@@ -84,6 +87,7 @@ impl<'a> ObjectCode<'a> {
             beginnings: Vec::new(),
             pointers: Vec::new(),
             landing_pads: Vec::new(),
+            protected: Vec::new(),
             restartable: Vec::new(),
             parts: Vec::new(),
             odd_frames: Vec::new(),

@@ -38,7 +38,8 @@ const CASES: &[(&str, &str, bool)] = &[
     ("call 1f; mov $1,%eax; 1: ret", "", false),
     ("syscall; mov $1,%edx; ret", "", false),
     ("mov $1,%r11d; jmp *%r11", "r11", false),
-    ("cpuid; ret", "rdx rbx", false),
+    // A process can have it fault (`ARCH_SET_CPUID`).
+    ("cpuid; ret", "", false),
     ("popf; ret", "", true),
     ("lahf; ret", "", false),
     ("mul %rsi; ret", "rdx", false),
@@ -68,16 +69,45 @@ fn what_the_next_instructions_overwrite_unread_is_dead() {
     let cases = CASES.iter().map(|case| (Isa::X64, case)).chain(CASES_32.iter().map(|case| (Isa::X86, case)));
     for (isa, (source, regs, flags)) in cases {
         let code = gas::assemble_for(isa, source, at);
-        let dead = dead_before(isa, &code, Va(at), Va(at));
+        let dead = dead_before(isa, &code, Va(at), Va(at), &|_| false);
         let names: Vec<_> = (0..16).filter(|i| dead.regs >> i & 1 == 1).map(|i| NAMES[i]).collect();
         assert_eq!((names.join(" ").as_str(), dead.flags), (*regs, *flags), "{source}");
     }
 }
 
+/// What a handler of a fault, or a landing pad, finds in the registers. Both were forgotten: the
+/// value that a `catch` returns was overwritten.
+#[test]
+fn what_is_overwritten_behind_a_fault_was_dead_in_front_of_it() {
+    let at = 0x40_1000;
+    // Code; what is dead if a fault can only be skipped or tried again; and if the program may go
+    // on elsewhere.
+    for (source, skipped, elsewhere) in [
+        ("mov (%rdi),%rax; pop %rbx; ret", "rbx", ""),
+        ("mov $1,%ecx; mov (%rdi),%rax; pop %rbx; ret", "rcx rbx", "rcx"),
+        ("cmpl $0,(%rdi); mov $1,%eax; ret", "rax", ""),
+        ("movaps (%rdi),%xmm0; mov $1,%eax; ret", "rax", ""),
+        ("idiv %ecx; mov $1,%ecx; ret", "", ""),
+        ("mov 8(%rsp),%rax; mov $1,%ecx; ret", "rax rcx", "rax rcx"),
+        ("mov %fs:0x28,%rax; mov $1,%ecx; ret", "rax rcx", "rax rcx"),
+        ("mov %fs:(%rdx),%rax; mov $1,%ecx; ret", "rcx", ""),
+        ("mov 8(%rip),%rax; mov $1,%ecx; ret", "rax rcx", "rax rcx"),
+    ] {
+        let code = gas::assemble(source, at);
+        for (recovers, want) in [(false, skipped), (true, elsewhere)] {
+            let dead = dead_before(Isa::X64, &code, Va(at), Va(at), &|_| recovers);
+            let names: Vec<_> = (0..16).filter(|i| dead.regs >> i & 1 == 1).map(|i| NAMES[i]).collect();
+            assert_eq!(names.join(" "), want, "{source} {recovers}");
+        }
+    }
+    let code = gas::assemble("cmpl $0,(%rdi); ret", at);
+    assert!(!dead_before(Isa::X64, &code, Va(at), Va(at), &|_| false).flags, "the comparison may be skipped");
+}
+
 #[test]
 fn nothing_is_dead_where_the_code_ends() {
     let code = gas::assemble("mov %rsi,%rdi", 0x40_1000);
-    let dead = dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_1000));
+    let dead = dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_1000), &|_| false);
     assert_eq!(dead.regs, 1 << 7, "rdi is overwritten, all else is live");
-    assert_eq!(dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_2000)).regs, 0);
+    assert_eq!(dead_before(Isa::X64, &code, Va(0x40_1000), Va(0x40_2000), &|_| false).regs, 0);
 }

@@ -10,13 +10,13 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
-use sidestep_isa::x86::indirect::{Body, Origin};
+use sidestep_isa::x86::indirect::{Body, Origin, thunk};
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::{self, Flow, Insn};
 use sidestep_isa::{Len, Va};
 
 use crate::boundaries::Boundaries;
-use crate::family::{candidates, read_table};
+use crate::family::{candidates, read_tables};
 use crate::object::ObjectCode;
 use crate::sweep::{Borders, Found, How, Stretch};
 
@@ -362,15 +362,10 @@ impl<'w, 'a> Walk<'w, 'a> {
             let starts = gap.first.iter().skip_while(|at| *at < offsets.start).take_while(|at| *at < offsets.end);
             let mut reader = x86::Reader::new(self.code.isa, gap.bytes, gap.start);
             let insns = starts.filter_map(|at| reader.at(gap.start.plus(Len(at as u64))).ok()).collect();
-            let body = Body::new(insns, self.code.got);
+            let body = Body::new(insns, self.code.got, &|va| thunk(va, |va| self.code.insn_at(va)));
             for (_, origin) in body.indirect_jumps().filter(|(va, _)| *va == jump) {
-                let Origin::Table(offsets) = origin else { continue };
-                for base in body.bases() {
-                    for offset in &offsets {
-                        let table = self.code.isa.wrap(base.offset(*offset));
-                        read_table(self.code, base, table, &mut cases);
-                    }
-                }
+                let Origin::Table(tables) = origin else { continue };
+                read_tables(self.code, &tables, &mut cases);
             }
         }
         self.cases.extend(cases);

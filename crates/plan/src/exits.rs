@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use sidestep_isa::x86::indirect::thunk;
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::{Flow, Insn};
 use sidestep_isa::{Isa, Len, Va};
@@ -335,6 +336,12 @@ impl Walk<'_, '_> {
                 1.. if self.index.code().isa == Isa::X64 => return Err(NoExits::DropsArguments { at: va }),
                 drops => self.exit(va, ExitKind::Return { drops }),
             },
+            Flow::Jump(to) | Flow::Branch(to) if self.leaves(va, to) && self.is_handed_on(va, to, number) => {
+                if matches!(insn.flow(), Flow::Branch(_)) {
+                    return Err(NoExits::Ambiguous { at: va });
+                }
+                self.jump(&insn, number, stack, after)?;
+            }
             Flow::Jump(to) if self.leaves(va, to) => self.exit(va, ExitKind::TailCall { to: Some(to) }),
             Flow::Jump(to) => self.reach(to, after),
             Flow::Branch(to) if self.leaves(va, to) => {
@@ -384,7 +391,7 @@ impl Walk<'_, '_> {
 
     /// Whether another function starts there, which a jump would call.
     fn is_other_function(&self, va: Va) -> bool {
-        va != self.entry && self.index.is_start(va) && !self.index.is_part(va)
+        va != self.entry && self.index.is_start(va) && !self.index.is_part(va) && !self.index.is_led_part(va)
     }
 
     /// Whether a direct jump leaves the function.
@@ -400,6 +407,14 @@ impl Walk<'_, '_> {
         self.is_other_function(to)
             || stretch.borders == Borders::Gap
             || !(own == other || part || self.index.same_family(own, other))
+    }
+
+    /// Whether a jump that leaves the function is one through a register, which may come back: the
+    /// code that it leads to jumps there.
+    fn is_handed_on(&self, va: Va, to: Va, number: usize) -> bool {
+        let leads = self.index.family(number).map_or(Leads::Pointer, |family| family.leads(va));
+        let may_come_back = || leads != Leads::Pointer || !self.index.inner_names(number).is_empty();
+        thunk(to, |va| self.index.code().insn_at(va)).is_some() && may_come_back()
     }
 
     /// An indirect jump goes to one of these instructions of the function.
@@ -424,7 +439,8 @@ impl Walk<'_, '_> {
         }
         let own = |to: &Va| {
             self.index.stretch(*to).is_some_and(|(other, stretch)| {
-                let belongs = other == number || self.index.same_family(number, other);
+                let led = || self.index.is_led_part(stretch.start);
+                let belongs = other == number || self.index.same_family(number, other) || led();
                 belongs && stretch.insn_start(*to) == Some(*to) && !self.is_other_function(*to)
             })
         };

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_isa::x86::indirect::{Body, Origin};
+use sidestep_isa::x86::indirect::{Body, Origin, Table, thunk};
 use sidestep_isa::{Va, x86};
 
-use crate::object::ObjectCode;
+use crate::index::number_of;
+use crate::object::{Bytes, ObjectCode};
 use crate::parallel;
 use crate::sweep::{Borders, Stretch};
 
@@ -36,6 +37,8 @@ pub(crate) struct Family {
     pub unknown: Option<String>,
     /// Addresses in text that its instructions name.
     named: Vec<Va>,
+    /// Those of them to which it adds distances from tables that were found.
+    bases: Vec<Va>,
 }
 
 impl Family {
@@ -100,6 +103,14 @@ impl Families {
             part.iter().map(|(family, list)| (*family, resolve(code, stretches, list))).collect::<Vec<_>>()
         });
         let mut known: BTreeMap<usize, Family> = parts.into_iter().flatten().collect();
+        // What is read behind the end of a table may be anything.
+        let may_be_target = |va: &Va| {
+            stretch_of(*va).map(|number| &stretches[number]).is_some_and(|stretch| {
+                let certain = stretch.borders != Borders::Gap && stretch.fault.is_none();
+                !certain || stretch.boundaries.get(va.since(stretch.start) as usize)
+            })
+        };
+        known.values_mut().for_each(|family| family.targets.retain(may_be_target));
 
         // A jump that is not understood may go to any address that its function names, also in
         // another one.
@@ -126,6 +137,32 @@ impl Families {
     pub fn doubt(&mut self, stretch: usize, reason: &str) {
         if let Some(family) = self.of.get(stretch) {
             self.known.entry(*family).or_default().unknown.get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// Where all jumps through tables may go: sorted.
+    pub fn targets(&self) -> Vec<Va> {
+        let mut all: Vec<Va> = self.known.values().flat_map(|family| &family.targets).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Doubts the functions with which code computes addresses: it may go anywhere in there.
+    /// `labels`: addresses that instructions name, where no function starts, unless they are the
+    /// bases of tables that were found. `computed`: others to which something is added.
+    pub fn doubt_computed(&mut self, stretches: &[Stretch], labels: &[Va], computed: &[Va], starts: &[Va]) {
+        let mut bases: Vec<Va> = self.known.values().flat_map(|family| &family.bases).copied().collect();
+        bases.sort_unstable();
+        let is_label = |va: &&Va| starts.binary_search(va).is_err() && bases.binary_search(va).is_err();
+        let is_function = |va: &&Va| starts.binary_search(va).is_ok();
+        let labels = labels.iter().filter(is_label);
+        for va in labels.chain(computed.iter().filter(is_function)) {
+            let Some(number) = number_of(stretches, *va) else { continue };
+            let own = &stretches[number];
+            if own.boundaries.get(va.since(own.start) as usize) {
+                self.doubt(number, &format!("code computes with {va}"));
+            }
         }
     }
 
@@ -193,18 +230,13 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
         }
     }
     family.named = insns.iter().flat_map(|insn| candidates(code, insn)).collect();
-    let body = Body::new(insns, code.got);
+    let body = Body::new(insns, code.got, &|va| thunk(va, |va| code.insn_at(va)));
     for (jump, origin) in body.indirect_jumps() {
         match origin {
             Origin::Pointer => family.jumps.push((jump, Leads::Pointer)),
-            Origin::Table(offsets) => {
-                let before = family.targets.len();
-                for base in body.bases() {
-                    for offset in &offsets {
-                        read_table(code, base, code.isa.wrap(base.offset(*offset)), &mut family.targets);
-                    }
-                }
-                let found = family.targets.len() != before;
+            Origin::Table(tables) => {
+                let found = read_tables(code, &tables, &mut family.targets);
+                family.bases.extend(tables.iter().filter(|table| table.certain).map(|table| table.base));
                 family.jumps.push((jump, if found { Leads::Table } else { Leads::Lost }));
                 if !found {
                     family.unknown.get_or_insert_with(|| format!("the jump table of the jump at {jump} was not found"));
@@ -222,8 +254,31 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
     family
 }
 
+/// Appends the targets of the tables of one jump. Returns whether they were found: each of which it
+/// is certain that it is one, or any of the others.
+pub(crate) fn read_tables(code: &ObjectCode<'_>, tables: &[Table], targets: &mut Vec<Va>) -> bool {
+    let (mut any, mut all) = (false, true);
+    for table in tables {
+        let before = targets.len();
+        if !is_written(code, table.start) {
+            read_table(code, table.base, table.start, targets);
+        }
+        let found = targets.len() != before;
+        any |= found;
+        all &= found || !table.certain;
+    }
+    any && all
+}
+
+/// Whether the program may change what is at an address of its data.
+fn is_written(code: &ObjectCode<'_>, va: Va) -> bool {
+    let holds = |section: &&Bytes<'_>| section.va <= va && va.since(section.va) < section.data.len() as i64;
+    let name = code.data.iter().find(holds).map_or("", |section| section.name);
+    name.starts_with(".data") && !name.starts_with(".data.rel.ro")
+}
+
 /// Appends the targets of a table of 32-bit offsets from `base` as long as they are in text.
-pub(crate) fn read_table(code: &ObjectCode<'_>, base: Va, table: Va, targets: &mut Vec<Va>) {
+fn read_table(code: &ObjectCode<'_>, base: Va, table: Va, targets: &mut Vec<Va>) {
     let Some(bytes) = code.bytes_at(table) else {
         return;
     };

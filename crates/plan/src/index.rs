@@ -43,6 +43,8 @@ pub struct Index<'a> {
 pub struct Analysis {
     stretches: Vec<Stretch>,
     families: Families,
+    /// Where the jump tables of all functions may lead: sorted.
+    table_targets: Vec<Va>,
     /// Sorted by target.
     edges: Vec<Edge>,
     /// Starts of all extents, sorted.
@@ -159,6 +161,22 @@ impl<'a> Index<'a> {
         &self.found.starts[lo..hi.max(lo)]
     }
 
+    /// Whether tables of other functions may lead into a stretch: nobody calls it, and it has no
+    /// name, as parts that compilers move away have none.
+    fn is_led_to(&self, stretch: &Stretch) -> bool {
+        let start = stretch.start;
+        let nameless = stretch.borders == Borders::Found || self.is_nameless(start);
+        nameless && self.edges_to(start, start.plus(Len(1))).iter().all(|edge| edge.how != How::Call)
+    }
+
+    /// Whether a table of another function leads into what starts here, and nothing else leads to
+    /// its start: a part of that function.
+    pub(crate) fn is_led_part(&self, va: Va) -> bool {
+        let Some((_, stretch)) = self.stretch(va).filter(|(_, stretch)| stretch.start == va) else { return false };
+        let alone = || !self.is_named(va) && self.edges_to(va, va.plus(Len(1))).is_empty();
+        self.is_led_to(stretch) && alone() && first(&self.found.table_targets, va, stretch.end).is_some()
+    }
+
     /// Whether what starts here is the rest of a function, which nobody calls: it has no name, and
     /// there is a frame already, or a conditional branch from elsewhere leads there, which
     /// compilers make no tail calls of.
@@ -172,6 +190,12 @@ impl<'a> Index<'a> {
             from_elsewhere && self.code.nameless.binary_search(&va).is_ok() && !self.is_named(va)
         };
         (framed || branched()) && edges.iter().all(|edge| edge.how != How::Call)
+    }
+
+    /// Whether what starts here has no function's name, and neither the kernel nor the loader begins
+    /// there: unwind information alone knows it.
+    pub(crate) fn is_nameless(&self, va: Va) -> bool {
+        self.code.nameless.binary_search(&va).is_ok() && !self.code.beginnings.contains(&va)
     }
 
     /// The code that nothing describes and that was found by walking: runs of instructions,
@@ -232,6 +256,28 @@ impl<'a> Index<'a> {
     /// Whether two stretches, given by their numbers, are parts of one function.
     pub(crate) fn same_family(&self, a: usize, b: usize) -> bool {
         self.found.families.same(a, b)
+    }
+
+    /// Whether an exception of the instruction at an address lands at a landing pad.
+    pub(crate) fn is_protected(&self, va: Va) -> bool {
+        let extents = &self.code.protected;
+        let behind = extents.partition_point(|extent| extent.start <= va);
+        // They follow each other, but parts of functions may be described twice.
+        extents[..behind].iter().rev().take(4).any(|extent| va < extent.start.plus(extent.len))
+    }
+
+    /// Whether something that is no branch names an instruction of the function around a stretch,
+    /// other than its first: a handler of a signal may go on there.
+    pub(crate) fn has_inner_labels(&self, stretch: &Stretch) -> bool {
+        let own = self.stretch(stretch.start).map_or(&[][..], |(number, _)| self.found.families.members(number));
+        let parts = own.iter().map(|number| &self.found.stretches[*number]).chain([stretch]);
+        let is_code = |own: &Stretch, va: Va| own.boundaries.get(va.since(own.start) as usize) && !self.is_start(va);
+        let labels = |own: &Stretch| {
+            let (from, to) = (own.start, own.end);
+            let mut all = between(&self.found.named, from, to).iter().chain(between(&self.found.labels, from, to));
+            all.any(|va| is_code(own, *va))
+        };
+        parts.into_iter().any(labels)
     }
 
     /// Where exceptions land between two addresses.
@@ -351,6 +397,11 @@ impl<'a> Index<'a> {
                 return Err(format!("no symbol or unwind information covers {from}, and no walk reaches it"));
             }
         }
+        if self.is_led_to(stretch) {
+            if let Some(target) = first(&self.found.table_targets, Va(from.0 + 1), to) {
+                return Err(format!("a jump table may lead to {target}"));
+            }
+        }
         let Some(family) = self.found.families.of_stretch(number) else {
             return Ok(());
         };
@@ -396,14 +447,16 @@ impl Analysis {
         }
         let named = sorted(named);
 
-        let families = if code.go {
+        let mut families = if code.go {
             // Several instructions are never displaced in Go code (except its stack check), so
             // nothing depends on it.
             Families::new(code, &[], &starts, &[], |_| None)
         } else {
             Families::new(code, &stretches, &starts, &found.leaving, |va| number_of(&stretches, va))
         };
+        families.doubt_computed(&stretches, &found.labels, &found.computed, &starts);
         Analysis {
+            table_targets: families.targets(),
             stretches,
             families,
             edges: found.edges,
@@ -433,7 +486,7 @@ fn words(section: &Bytes<'_>, code: &ObjectCode<'_>, named: &mut Vec<Va>) {
     }
 }
 
-fn number_of(stretches: &[Stretch], va: Va) -> Option<usize> {
+pub(crate) fn number_of(stretches: &[Stretch], va: Va) -> Option<usize> {
     let number = stretches.partition_point(|s| s.start <= va).checked_sub(1)?;
     (va < stretches[number].end).then_some(number)
 }

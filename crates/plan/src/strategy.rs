@@ -6,6 +6,7 @@ mod site;
 use sidestep_isa::x86::emulate::{Op, prepare};
 use sidestep_isa::x86::{Passed, live, relocated_len};
 use sidestep_isa::{Isa, Len, Va};
+use std::cell::OnceCell;
 
 use crate::go;
 use crate::index::Index;
@@ -133,8 +134,10 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
     let Site { asked, stretch, lead, .. } = site;
     let before_handler = check.map_or(0, |(_, insns)| insns).min(displaced.len());
     let handler_at = displaced.get(before_handler).map_or(site.va.plus(Len(region as u64)), |insn| insn.va);
+    let has_labels = OnceCell::new();
+    let recovers = |at| index.is_protected(at) || *has_labels.get_or_init(|| index.has_inner_labels(stretch));
     let dead_at = |at| match index.code.text_at(stretch.start, stretch.end) {
-        Some(code) => live::dead_before(index.code.isa, code, stretch.start, at),
+        Some(code) => live::dead_before(index.code.isa, code, stretch.start, at, &recovers),
         None => live::Dead::default(),
     };
     let mut dead = dead_at(handler_at);
@@ -242,23 +245,25 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
             How::Maybe => {}
         }
     }
-    // Of what nothing describes, only a call says for certain that nothing is below the stack
-    // pointer.
-    match site.stretch.borders {
-        Borders::Found => jumped = true,
-        _ if index.is_named(site.asked) => called = true,
-        _ => {}
+    // Of what nothing describes, only a call says for certain that it is a function.
+    let named = index.is_named(site.asked) && site.stretch.borders != Borders::Found;
+    if branched && !called && !named {
+        return (SiteKind::Inside, Err(PART));
     }
+    // Only what is called, or has the name of a function, certainly begins with nothing below the
+    // stack pointer. What unwind information alone knows may be a part that a jump table leads to,
+    // also a table of pointers: that something names it is no proof.
+    let has_name = !index.is_nameless(site.asked) && site.stretch.borders != Borders::Found;
+    let kind = match called || has_name && (named || !jumped) {
+        true => SiteKind::FunctionEntry,
+        false => SiteKind::Inside,
+    };
     let returns = match (index.has_odd_frame(site.asked), &site.stretch.fault) {
         (true, _) => Err(ODD_FRAME),
         (_, Some(_)) => Err(NOT_CERTAIN),
         _ => Ok(()),
     };
-    match (called, jumped, branched) {
-        (false, _, true) => (SiteKind::Inside, Err(PART)),
-        (false, true, false) => (SiteKind::Inside, returns),
-        _ => (SiteKind::FunctionEntry, returns),
-    }
+    (kind, returns)
 }
 
 /// What a trap handler does without the copy.

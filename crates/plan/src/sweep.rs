@@ -1,6 +1,7 @@
 //! Every byte of text, once: which stretches of code there are, and what each of them refers to.
 
-use sidestep_isa::x86::{self, Flow};
+use sidestep_isa::x86::held::Held;
+use sidestep_isa::x86::{self, Flow, indirect};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::boundaries::Boundaries;
@@ -83,6 +84,11 @@ pub(crate) struct Found {
     pub edges: Vec<Edge>,
     /// Values named in instructions that are addresses in text.
     pub named: Vec<Va>,
+    /// Those of them that instructions make available as values, and where no function starts that
+    /// is described.
+    pub labels: Vec<Va>,
+    /// Those with which instructions compute others.
+    pub computed: Vec<Va>,
     /// Jumps that leave their stretch, and their targets.
     pub leaving: Vec<(Va, Va)>,
 }
@@ -148,6 +154,8 @@ impl Found {
     pub fn append(&mut self, mut other: Found) {
         self.edges.append(&mut other.edges);
         self.named.append(&mut other.named);
+        self.labels.append(&mut other.labels);
+        self.computed.append(&mut other.computed);
         self.leaving.append(&mut other.leaving);
     }
 }
@@ -206,6 +214,7 @@ pub(crate) fn sweep(
 fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[Va], found: &mut Found) {
     let first_edge = found.edges.len();
     stretch.boundaries = Boundaries::new(bytes.len());
+    let (mut held, mut last) = (Held::default(), None);
     for insn in x86::sweep(code.isa, bytes, stretch.start) {
         let insn = match insn {
             Ok(insn) => insn,
@@ -229,6 +238,10 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 stretch.value_jumps |= insn.jumps_through_value();
                 (None, How::Maybe)
             }
+            Flow::Return => {
+                stretch.value_jumps |= last.is_some_and(|last| indirect::handed_to(&last, &insn).is_some());
+                (None, How::Maybe)
+            }
             _ => (None, How::Maybe),
         };
         if let Some(target) = target {
@@ -236,11 +249,20 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 found.edges.push(Edge { target, source, how });
                 let leaves = target < stretch.start || target >= stretch.end;
                 if leaves && how != How::Call {
+                    stretch.value_jumps |= indirect::thunk(target, |va| code.insn_at(va)).is_some();
                     found.leaving.push((source, target));
                 }
             }
         }
-        found.named.extend(candidates(code, &insn));
+        found.computed.extend(held.step(&insn));
+        for va in candidates(code, &insn) {
+            held.name(&insn, va);
+            found.named.push(va);
+            if insn.makes_address() && starts.binary_search(&va).is_err() {
+                found.labels.push(va);
+            }
+        }
+        last = Some(insn);
     }
     // Each function that starts in the stretch, and each target of its own branches, must be an
     // instruction.

@@ -5,7 +5,7 @@ mod elf;
 use elf::{function, with};
 use sidestep_isa::Len;
 use sidestep_plan::object::Extent;
-use sidestep_plan::{Exit, ExitKind, Exits, NoExits, Technique, exits, jumps_to, plan_exit, results};
+use sidestep_plan::{Exit, ExitKind, Exits, Index, NoExits, Technique, exits, jumps_to, plan, plan_exit, results};
 
 /// The exits of `f`, by their distance from its start.
 fn of(source: &str) -> Result<(Vec<(i64, ExitKind)>, bool), NoExits> {
@@ -30,6 +30,38 @@ fn every_return_is_an_exit() {
         Ok((vec![(9, RETURN), (12, RETURN)], true))
     );
     assert_eq!(of_f("push %rbx\ncall other\npop %rbx\nrep ret"), Ok((vec![(7, RETURN)], true)));
+}
+
+/// Such a jump may come back to a label of the function: its hits are no returns.
+#[test]
+fn a_jump_to_a_thunk_was_taken_for_a_tail_call() {
+    let call = "call 1f\n2: pause\nlfence\njmp 2b\n1: mov %rax,(%rsp)\nret";
+    for thunk in ["jmp *%rax", "push %rax\nret", call] {
+        let thunk = [".hidden thunk\n", &function("thunk", thunk)].concat();
+        let body = "lea 1f(%rip),%rax\nlea (%rax,%rdi,4),%rax\njmp thunk\n1: add $1,%rax\nret";
+        assert!(matches!(of(&(function("f", body) + &thunk)), Err(NoExits::UnknownJumps { .. })), "{thunk}");
+        let pointer = of(&(function("f", "mov (%rdi),%rax\njmp thunk") + &thunk));
+        assert!(matches!(pointer.expect("a tail call").0[..], [(3, ExitKind::TailCall { .. })]), "{thunk}");
+    }
+}
+
+/// A part that nobody calls, and that the jump table alone leads to, returns for its function.
+#[test]
+fn returns_of_a_part_behind_a_table_were_not_seen() {
+    let body = "lea 3f(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\njmp *%rax\n1: ret";
+    let part = [".hidden part\n", &function("part", "mov $1,%eax\n2: add $1,%eax\nret")].concat();
+    let table = ".section .rodata\n.balign 4\n3: .long 1b-3b, part-3b, 2b-3b\n.text\n";
+    with(&[&function("f", body), &*part, table].concat(), |elf, _| {
+        let mut code = elf.code.clone();
+        code.nameless.push(elf.symbol("part"));
+        code.labels.retain(|label| *label != elf.symbol("part"));
+        let index = Index::new(code);
+        let found = exits(&index, elf.symbol("f")).expect("exits").all;
+        assert_eq!(found.iter().map(|exit| exit.kind).collect::<Vec<_>>(), [RETURN, RETURN]);
+        // Nothing may jump over a label in there, either.
+        let plan = plan(&index, elf.symbol("part").plus(Len(5)), false).expect("a plan");
+        assert_eq!(plan.technique, Technique::Trap, "three bytes, a return, and the end");
+    });
 }
 
 #[test]

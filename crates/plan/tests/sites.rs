@@ -3,8 +3,9 @@
 mod elf;
 
 use elf::{SHARED, compile, function, parse, with};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::explain::{Returns, lines};
+use sidestep_plan::object::{Extent, ObjectCode};
 use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan};
 
 /// The plan for the function `f` of assembly.
@@ -157,7 +158,7 @@ fn all_who_may_come_to_the_middle() {
         ("jumps to", function("g", "jmp .Lmiddle")),
         ("jumps to", function("g", "test %eax,%eax\njz .Lmiddle\nret")),
         ("a call at", function("g", "call .Lmiddle\nret")),
-        ("pointer", function("g", "lea .Lmiddle(%rip),%rax\nret")),
+        ("code computes with", function("g", "lea .Lmiddle(%rip),%rax\nret")),
         ("pointer", function("g", "ret") + ".data\n.quad .Lmiddle\n"),
         ("may be code", "g: call .Lmiddle\nret\n".into()),
     ];
@@ -186,6 +187,55 @@ fn nobody_calls_a_part() {
         let plan = plan(&index, site, true).expect("a plan");
         assert_eq!(plan.kind, SiteKind::Inside, "the red zone may be in use");
         assert!(plan.returns.expect_err("returns of a part").contains("a part of another function"));
+    });
+}
+
+/// What only unwind information knows may be a part that a jump table leads to, which uses what
+/// its function has put below the stack pointer. To be in a table of pointers is no call.
+#[test]
+fn the_red_zone_of_a_part_that_only_a_table_leads_to_was_overwritten() {
+    let own = function("f", "mov %rdi,-8(%rsp)\nlea table(%rip),%rax\njmp *(%rax,%rsi,8)");
+    let part = [".hidden part\n", &function("part", "mov -8(%rsp),%rax\nret")].concat();
+    let caller = function("caller", "call part\nret");
+    let table = ".section .data.rel.ro,\"aw\"\n.balign 8\ntable: .quad part\n.text\n";
+    let kind = |source: &str| {
+        let data = compile("a.s", source, &SHARED);
+        let mut elf = parse(&data);
+        let site = elf.symbol("part");
+        let mut code = std::mem::replace(&mut elf.code, ObjectCode::new(Isa::X64));
+        code.nameless.push(site);
+        let nameless = plan(&Index::new(code.clone()), site, false).expect("a plan").kind;
+        code.nameless.clear();
+        (nameless, plan(&Index::new(code), site, false).expect("a plan").kind)
+    };
+    for table in ["", table] {
+        let alone = [own.replace("table(%rip)", "part(%rip)"), part.clone()].concat();
+        let source = if table.is_empty() { alone } else { [&own, &*part, table].concat() };
+        assert_eq!(kind(&source), (SiteKind::Inside, SiteKind::FunctionEntry), "{source}");
+        let source = [&source, &*caller].concat();
+        assert_eq!(kind(&source), (SiteKind::FunctionEntry, SiteKind::FunctionEntry), "{source}");
+    }
+}
+
+/// Of a load that may throw, whatever its landing pad reads is live; so it is where something names
+/// an instruction, as tables of a program's own handlers do.
+#[test]
+fn registers_that_a_landing_pad_reads_were_dead_in_front_of_a_load() {
+    let source = function("f", "mov (%rdi),%rax\npop %rbx\nret\nmov %rbx,%rax\npop %rbx\nret");
+    with(&source, |elf, _| {
+        let site = elf.symbol("f");
+        let pad = site.plus(Len(5));
+        let dead = |code: ObjectCode<'_>| plan(&Index::new(code), site, false).expect("a plan").dead_regs;
+        let mut code = elf.code.clone();
+        assert_eq!(dead(code.clone()), 1 << 3, "nobody goes on at the pad");
+        let mut named = code.clone();
+        named.pointers.push(pad);
+        assert_eq!(dead(named), 0, "a table names it");
+        code.landing_pads.push(pad);
+        code.protected.push(Extent { start: Va(site.0 + 3), len: Len(1) });
+        assert_eq!(dead(code.clone()), 1 << 3, "another instruction");
+        code.protected[0].start = site;
+        assert_eq!(dead(code), 0);
     });
 }
 
@@ -229,6 +279,44 @@ fn recognised_and_unknown_indirect_jumps() {
     let plan = f(duff);
     assert_eq!(plan.technique, Technique::Trap);
     assert!(several(&plan).contains("computed address"), "{}", several(&plan));
+}
+
+/// Each jump has a table and a base of its own.
+#[test]
+fn a_table_was_read_with_the_base_of_another_jump() {
+    let switch = "lea .Lt(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\njmp *%rax\n.La: nop\n.Lb: nop\n";
+    let goto = "lea .Lo(%rip),%rcx\nmovslq (%rcx,%rsi,4),%rax\nlea .Lc(%rip),%rcx\nadd %rcx,%rax\njmp *%rax\n\
+        .Lc: push %rbx\n.Ld: push %rbx\n.Le: pop %rbx\npop %rbx\nnop\nret";
+    let tables = ".section .rodata\n.p2align 2\n.Lt: .long .La-.Lt,.Lb-.Lt\n.byte 0,0,0,0x80\n\
+        .Lo: .long .Lc-.Lc,.Ld-.Lc,.Le-.Lc\n.byte 0,0,0,0x80\n.text\n";
+    with(&[&function("f", &[switch, goto].concat()), tables].concat(), |elf, index| {
+        let start = elf.symbol("f");
+        let label = (0..64)
+            .map(|at| start.plus(Len(at)))
+            .find(|va| index.code().insn_at(*va).is_some_and(|i| i.len() == 1 && i.to_string().contains("push")));
+        let plan = plan(index, label.expect("a push"), false).expect("a plan");
+        assert_eq!(plan.technique, Technique::Trap);
+        assert!(several(&plan).contains("a jump table may lead to"), "{}", several(&plan));
+    });
+}
+
+/// Labels to which a distance is added somewhere lead anywhere in their function; so does the start
+/// of a function.
+#[test]
+fn addresses_of_code_were_computed_with() {
+    let body = "push %rbx\npush %rbx\npop %rbx\npop %rbx\nnop\nret";
+    for (source, known) in [
+        ("lea f(%rip),%rax\nmov %rax,(%rdi)\nret", true),
+        ("lea f(%rip),%rax\ncmp %rax,(%rdi)\nret", true),
+        ("lea f(%rip),%rax\ncall *%rax\nadd $1,%rax\nret", true),
+        ("lea f(%rip),%rax\nadd %rsi,%rax\nmov %rax,(%rdi)\nret", false),
+        ("lea f(%rip),%rax\nmov %rax,%rbx\nlea 1(%rbx,%rsi,2),%rcx\ncall *%rcx\nret", false),
+        ("lea f+2(%rip),%rax\nmov %rax,(%rdi)\nret", false),
+    ] {
+        let source = [".hidden f\n", &function("f", body), &function("g", source)].concat();
+        let technique = plan_f(&source).expect("a plan").technique;
+        assert_eq!(technique == Technique::JumpOverSeveral, known, "{source}");
+    }
 }
 
 #[test]

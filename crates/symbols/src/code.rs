@@ -6,6 +6,7 @@ use sidestep_isa::{Isa, Len, Va};
 use crate::eh;
 use crate::elf::{Elf, Section, word};
 use crate::function::{Function, FunctionKind};
+use crate::lsda::Landings;
 use crate::reloc::{Relocations, SEQUENCES};
 
 /// All but the bytes.
@@ -18,7 +19,8 @@ pub(crate) fn collect(
 ) -> Result<ObjectCode<'static>, &'static str> {
     let frames = eh::read(elf)?;
     let ranges = elf.text_ranges();
-    let mut code = ObjectCode { landing_pads: frames.landing_pads, go, ..ObjectCode::new(elf.isa) };
+    let Landings { pads, protected } = frames.landings;
+    let mut code = ObjectCode { landing_pads: pads, protected, go, ..ObjectCode::new(elf.isa) };
     code.fixed = elf.e_type == object::elf::ET_EXEC || elf.has_text_relocations();
     if elf.isa == Isa::X86 {
         code.got = elf.global_offset_table();

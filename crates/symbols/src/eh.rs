@@ -9,7 +9,7 @@ use gimli::{
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::elf::Elf;
-use crate::lsda;
+use crate::lsda::{self, Landings};
 use crate::unwind::Machine;
 use sidestep_isa::object::Extent;
 
@@ -17,7 +17,7 @@ use sidestep_isa::object::Extent;
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) extents: Vec<Extent>,
-    pub(crate) landing_pads: Vec<Va>,
+    pub(crate) landings: Landings,
     /// Where a frame is there at the first instruction.
     pub(crate) parts: Vec<Va>,
     /// Where the stack at the first instruction is not as a call leaves it: all of `parts`, and
@@ -50,7 +50,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
             None | Some(Pointer::Direct(0)) => {}
             Some(Pointer::Direct(lsda)) => {
                 let bytes = elf.data_from(Va(lsda)).ok_or("an exception table is outside of the file")?;
-                lsda::landing_pads(elf.isa, bytes, Va(lsda), start, &mut frames.landing_pads)
+                lsda::landing_pads(elf.isa, bytes, Va(lsda), start, &mut frames.landings)
                     .map_err(|_| "an exception table is not valid")?;
             }
             Some(Pointer::Indirect(_)) => return Err("an exception table is addressed indirectly"),
@@ -58,10 +58,12 @@ pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
         Ok(())
     })?;
     // A table may be shared; its pads count once.
-    frames.landing_pads.sort_unstable();
-    frames.landing_pads.dedup();
+    frames.landings.pads.sort_unstable();
+    frames.landings.pads.dedup();
+    frames.landings.protected.sort_unstable_by_key(|extent| (extent.start, extent.len));
+    frames.landings.protected.dedup();
     let text = elf.text_ranges();
-    if frames.landing_pads.iter().any(|pad| !text.contain(*pad)) {
+    if frames.landings.pads.iter().any(|pad| !text.contain(*pad)) {
         return Err("a landing pad is not in code");
     }
     Ok(frames)

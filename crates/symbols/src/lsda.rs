@@ -6,13 +6,22 @@
 
 use gimli::constants as c;
 use gimli::{DwEhPe, EndianSlice, LittleEndian, Reader};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::object::Extent;
+use sidestep_isa::{Isa, Len, Va};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
+/// Where exceptions land, and from where.
+#[derive(Debug, Default)]
+pub(crate) struct Landings {
+    pub(crate) pads: Vec<Va>,
+    /// Call sites with a landing pad.
+    pub(crate) protected: Vec<Extent>,
+}
+
 /// Adds the landing pads of the LSDA at `va`, whose bytes (and what follows them) are `data`, for
 /// the FDE that starts at `function`. `Err` if it is not of this format.
-pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mut Vec<Va>) -> gimli::Result<()> {
+pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mut Landings) -> gimli::Result<()> {
     let whole = Slice::new(data, LittleEndian);
     let mut input = whole;
     let start_encoding = DwEhPe(input.read_u8()?);
@@ -29,12 +38,14 @@ pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mu
     let length = input.read_uleb128()?;
     let mut sites = input.split(usize::try_from(length).map_err(|_| gimli::Error::UnsupportedOffset)?)?;
     while !sites.is_empty() {
-        let _first = pointer(isa, &mut sites, encoding, 0)?;
-        let _length = pointer(isa, &mut sites, encoding, 0)?;
+        let first = pointer(isa, &mut sites, encoding, 0)?;
+        let length = pointer(isa, &mut sites, encoding, 0)?;
         let pad = pointer(isa, &mut sites, encoding, 0)?;
         let _action = sites.read_uleb128()?;
         if pad != 0 {
-            out.push(isa.wrap(Va(start.0.wrapping_add(pad))));
+            // Call sites count from the function, whatever landing pads count from.
+            out.protected.push(Extent { start: isa.wrap(Va(function.0.wrapping_add(first))), len: Len(length) });
+            out.pads.push(isa.wrap(Va(start.0.wrapping_add(pad))));
         }
     }
     Ok(())

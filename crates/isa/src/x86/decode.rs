@@ -339,6 +339,14 @@ impl Insn {
         Some(self.isa().wrap(got.offset(distance)))
     }
 
+    /// Whether it makes an address available as a value: what it names is no operand of a load or
+    /// store.
+    #[must_use]
+    pub fn makes_address(&self) -> bool {
+        matches!(self.iced.mnemonic(), Mnemonic::Lea | Mnemonic::Push | Mnemonic::Mov | Mnemonic::Add)
+            && (self.iced.mnemonic() == Mnemonic::Lea || self.rip_target().is_none())
+    }
+
     /// Whether its memory operand is one word that linkers place: relative to rip, and in 32-bit
     /// code absolute or relative to ebx.
     #[must_use]

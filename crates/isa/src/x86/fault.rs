@@ -51,6 +51,20 @@ impl Insn {
         self.may_fault() && !(is_slot && moves && self.computes_or_moves())
     }
 
+    /// Whether the fault of this instruction may be what the program waits for, which then goes on
+    /// somewhere else with the registers as they were: with a landing pad
+    /// (`-fnon-call-exceptions`), or where a handler's own table says. Neither the stack of the
+    /// thread nor its own block of data is missing in a program that goes on.
+    #[must_use]
+    pub fn is_recoverable(&self) -> bool {
+        let iced = &self.iced;
+        let is_thread_data = matches!(iced.memory_segment(), Register::FS | Register::GS)
+            && iced.memory_base() == Register::None
+            && iced.memory_index() == Register::None;
+        let moves = iced.mnemonic() == Mnemonic::Mov;
+        self.may_fault_off_stack() && !(is_thread_data && moves && self.computes_or_moves())
+    }
+
     /// Only general-purpose registers, or a vector instruction that never computes with
     /// floating-point numbers.
     fn computes_or_moves(&self) -> bool {

@@ -4,8 +4,10 @@
 //! computed `goto` and tail calls through function pointers. A value that was stored, passed in or
 //! returned as a pointer can only be one that some instruction, relocation or data word names;
 //! those sets are known for the whole object. An offset from a table, added to a base, is read from
-//! that table. Any other arithmetic on a code address is [`Origin::Computed`]: its targets are
-//! unknown.
+//! that table: of each jump, which table belongs to which base is known ([`Table`]). Any other
+//! arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
+//!
+//! A jump through a register is also one to a [`thunk`], and a return to what was just pushed.
 //!
 //! In position-independent 32-bit code the base is the `_GLOBAL_OFFSET_TABLE_`, which functions
 //! compute from their own address (`call __x86.get_pc_thunk.bx; add $distance,%ebx`) and often keep
@@ -33,11 +35,66 @@ const EPILOGUE: usize = 8;
 pub enum Origin {
     /// A whole pointer: loaded from memory, passed in, returned, or an address named in the code.
     Pointer,
-    /// `base + table[i]` with signed 32-bit entries; the table starts at one of [`Body::bases`]
-    /// plus one of these.
-    Table(Vec<i64>),
+    /// `base + table[i]` with signed 32-bit entries, of one of these.
+    Table(Vec<Table>),
     /// Something else.
     Computed,
+}
+
+/// A table of distances, and what they are added to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Table {
+    /// What the distances are from.
+    pub base: Va,
+    /// Its first entry.
+    pub start: Va,
+    /// The function names both for this jump. Else the base was kept on the stack, or may be
+    /// another one of the function: then one of several is meant.
+    pub certain: bool,
+}
+
+/// Most pairs of a base and a table that are tried for one jump where neither is certain.
+const PAIRS: usize = 64;
+/// Bytes within which the inner call of a thunk leads.
+const THUNK: i64 = 64;
+
+/// If a jump to `at` is one to the address in a register: which. Compilers make such code in place
+/// of indirect jumps (`-mindirect-branch=thunk`, retpolines). `insn`: the instruction at an
+/// address.
+pub fn thunk(at: Va, insn: impl Fn(Va) -> Option<Insn>) -> Option<Register> {
+    let mut first = insn(at)?;
+    if first.is_endbr() {
+        first = insn(first.next())?;
+    }
+    match first.flow() {
+        Flow::JumpIndirect if first.iced.op0_kind() == OpKind::Register => Some(first.iced.op0_register()),
+        Flow::Call(to) if (0..THUNK).contains(&to.since(first.next())) => {
+            let store = insn(to)?;
+            handed_to(&store, &insn(store.next())?)
+        }
+        Flow::Next => handed_to(&first, &insn(first.next())?),
+        _ => None,
+    }
+}
+
+/// If two instructions, one behind the other, jump to the address in a register by a return.
+#[must_use]
+pub fn handed_to(before: &Insn, insn: &Insn) -> Option<Register> {
+    let iced = &before.iced;
+    if insn.flow() != Flow::Return || before.next() != insn.va() {
+        return None;
+    }
+    let on_top = || {
+        let is_stack = matches!(iced.memory_base(), Register::RSP | Register::ESP);
+        is_stack && iced.memory_index() == Register::None && before.displacement() == 0
+    };
+    match iced.mnemonic() {
+        Mnemonic::Push if iced.op0_kind() == OpKind::Register => Some(iced.op0_register()),
+        Mnemonic::Mov if iced.op0_kind() == OpKind::Memory && iced.op1_kind() == OpKind::Register && on_top() => {
+            Some(iced.op1_register())
+        }
+        _ => None,
+    }
 }
 
 /// The instructions of a function, of all of its parts, in ascending order of address.
@@ -47,8 +104,10 @@ pub struct Body {
     usages: Vec<Cell<Option<Usage>>>,
     /// Targets of direct jumps, and the jumps. Sorted.
     sources: Vec<(Va, usize)>,
-    /// Indirect jumps.
-    jumps: Vec<usize>,
+    /// Indirect jumps, and the registers of those that go through a thunk or a return.
+    jumps: Vec<(usize, Option<Register>)>,
+    /// [`Body::bases`].
+    bases: Vec<Va>,
     /// rbp points into the stack frame, at least at times.
     frame_pointer: bool,
     got: Option<Va>,
@@ -58,15 +117,25 @@ pub struct Body {
 
 impl Body {
     /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine.
-    /// `got`: as in [`ObjectCode`](crate::ObjectCode).
+    /// `got`: as in [`ObjectCode`](crate::ObjectCode). `thunk`: as [`thunk`] says of an address.
     #[must_use]
-    pub fn new(insns: Vec<Insn>, got: Option<Va>) -> Body {
+    pub fn new(insns: Vec<Insn>, got: Option<Va>, thunk: &dyn Fn(Va) -> Option<Register>) -> Body {
         let mut sources = Vec::new();
         let mut jumps = Vec::new();
         for (i, insn) in insns.iter().enumerate() {
             match insn.flow() {
-                Flow::Jump(target) | Flow::Branch(target) | Flow::Transaction(target) => sources.push((target, i)),
-                Flow::JumpIndirect => jumps.push(i),
+                Flow::Jump(target) | Flow::Branch(target) | Flow::Transaction(target) => {
+                    sources.push((target, i));
+                    let leaves = insns.binary_search_by_key(&target, Insn::va).is_err();
+                    jumps.extend(thunk(target).filter(|_| leaves).map(|register| (i, Some(register))));
+                }
+                // The inner call of a thunk, which does not return.
+                Flow::Call(to) if (0..THUNK).contains(&to.since(insn.next())) => sources.push((to, i)),
+                Flow::JumpIndirect => jumps.push((i, None)),
+                Flow::Return => {
+                    let before = i.checked_sub(1).and_then(|before| handed_to(&insns[before], insn));
+                    jumps.extend(before.map(|register| (i, Some(register))));
+                }
                 _ => {}
             }
         }
@@ -75,47 +144,38 @@ impl Body {
         let usages = vec![Cell::new(None); insns.len()];
         let calls = |insn: &&Insn| got.is_some() && matches!(insn.flow(), Flow::Call(_));
         let returns = insns.iter().filter(calls).map(Insn::next).collect();
-        Body { insns, usages, sources, jumps, frame_pointer, got, returns }
-    }
-
-    /// Every address named by a `lea` or a `mov` of an immediate, and the `got`: what a table can
-    /// start at.
-    #[must_use]
-    pub fn bases(&self) -> Vec<Va> {
-        let mut bases: Vec<Va> = self
-            .insns
-            .iter()
-            .filter(|i| is_base(&i.iced))
-            .filter_map(Insn::address_candidate)
-            .chain(self.got)
-            .collect();
+        let named = insns.iter().filter(|i| is_base(&i.iced)).filter_map(Insn::address_candidate);
+        let mut bases: Vec<Va> = named.chain(got).collect();
         bases.sort_unstable();
         bases.dedup();
-        bases
+        Body { insns, usages, sources, jumps, bases, frame_pointer, got, returns }
     }
 
     /// All indirect jumps with the origin of their targets.
     pub fn indirect_jumps(&self) -> impl Iterator<Item = (Va, Origin)> {
-        self.jumps.iter().map(|&at| (self.insns[at].va(), self.origin(at)))
+        self.jumps.iter().map(|&(at, through)| (self.insns[at].va(), self.origin(at, through)))
     }
 
-    fn origin(&self, at: usize) -> Origin {
+    fn origin(&self, at: usize, through: Option<Register>) -> Origin {
         let insn = &self.insns[at];
-        if !insn.jumps_through_value() {
+        if through.is_none() && !insn.jumps_through_value() {
             return Origin::Pointer;
         }
-        if insn.iced.op0_kind() != OpKind::Register {
+        if through.is_none() && insn.iced.op0_kind() != OpKind::Register {
             return if self.in_frame(insn) && !self.is_tail_call(at) { Origin::Computed } else { Origin::Pointer };
         }
         let mut budget = BUDGET;
-        let values = self.values(at, insn.whole(insn.iced.op0_register()), DEPTH, &mut budget);
+        let register = insn.whole(through.unwrap_or(insn.iced.op0_register()));
+        let mut values = self.values(at, register, DEPTH, &mut budget);
         // A table of pointers looks as one of distances, until something is added.
-        let distance = insn.isa() == Isa::X64 && !values.offsets.is_empty();
+        let distance = insn.isa() == Isa::X64 && !values.entries.is_empty();
         if values.computed || distance || values.stack && !self.is_tail_call(at) {
             Origin::Computed
         } else if values.tables.is_empty() {
             Origin::Pointer
         } else {
+            values.tables.sort_unstable();
+            values.tables.dedup();
             Origin::Table(values.tables)
         }
     }
@@ -196,7 +256,8 @@ impl Body {
             && insn.op0_kind() == OpKind::Register
             && insn.op0_register().full_register() == register;
         match insn.mnemonic() {
-            _ if is_base(insn) || self.is_got(&self.insns[at]) => values.base = true,
+            _ if is_base(insn) => values.bases.extend(self.insns[at].address_candidate()),
+            _ if self.is_got(&self.insns[at]) => values.bases.extend(self.got),
             // A constant: 0 from `xor %eax,%eax`.
             Mnemonic::Xor if usage.kills & register_bit(register) != 0 => {}
             Mnemonic::Mov if whole && source_is_register && whole_of(insn.op0_register()) == register => {
@@ -205,8 +266,8 @@ impl Body {
             Mnemonic::Mov if whole && source_is_memory && whole_of(insn.op0_register()) == register => {
                 if self.in_frame(&self.insns[at]) {
                     values.stack = true
-                } else if self.got.is_some() && self.is_in_table(at, depth, budget) {
-                    values.offsets.push(self.insns[at].displacement());
+                } else if let Some(entry) = self.got.and_then(|_| self.table_entry(at, depth, budget)) {
+                    values.entries.push(entry);
                 } else {
                     values.pointer = true
                 }
@@ -225,17 +286,13 @@ impl Body {
                 _ => values.computed = true,
             },
             Mnemonic::Add if whole && source_is_register => {
-                let sum = [
-                    self.values(at, register, depth - 1, budget),
-                    self.values(at, whole_of(insn.op1_register()), depth - 1, budget),
-                ];
-                values.sum(sum);
+                self.sum(at, [register, whole_of(insn.op1_register())], depth, budget, values);
             }
             Mnemonic::Add if whole && source_is_memory && self.got.is_some() => {
                 let mut entry = Values::default();
                 self.offset(at, depth, budget, &mut entry);
-                let sum = [self.values(at, register, depth - 1, budget), entry];
-                values.sum(sum);
+                let base = self.values(at, register, depth - 1, budget);
+                self.pair(at, register, &base, &entry, values);
             }
             Mnemonic::Lea
                 if whole
@@ -244,11 +301,8 @@ impl Body {
                     && insn.memory_base() != Register::None
                     && insn.memory_index() != Register::None =>
             {
-                let sum = [
-                    self.values(at, whole_of(insn.memory_base()), depth - 1, budget),
-                    self.values(at, whole_of(insn.memory_index()), depth - 1, budget),
-                ];
-                values.sum(sum);
+                let parts = [whole_of(insn.memory_base()), whole_of(insn.memory_index())];
+                self.sum(at, parts, depth, budget, values);
             }
             _ if matches!(self.insns[at].flow(), Flow::Call(_) | Flow::CallIndirect) => values.pointer = true,
             _ => values.computed = true,
@@ -257,24 +311,97 @@ impl Body {
 
     /// A load of 4 bytes: the entry of a table, if its address is a base plus something.
     fn offset(&self, at: usize, depth: usize, budget: &mut usize, values: &mut Values) {
-        if self.insns[at].iced.is_ip_rel_memory_operand() {
+        if let Some(start) = self.insns[at].rip_target() {
             // The compiler knew the index; the base is that of the sum.
-            values.offsets.push(0);
+            let bases = Bases { named: vec![start], any: false };
+            values.entries.push(Entry { at, register: None, distance: 0, bases });
             return;
         }
-        if self.is_in_table(at, depth, budget) {
-            values.offsets.push(self.insns[at].displacement());
-        } else {
-            values.computed = true;
+        match self.table_entry(at, depth, budget) {
+            Some(entry) => values.entries.push(entry),
+            None => values.computed = true,
         }
     }
 
-    /// Whether the memory operand of the instruction number `at` is relative to a base.
-    fn is_in_table(&self, at: usize, depth: usize, budget: &mut usize) -> bool {
+    /// The memory operand of the instruction number `at`, if it is relative to a base.
+    fn table_entry(&self, at: usize, depth: usize, budget: &mut usize) -> Option<Entry> {
         let insn = &self.insns[at];
-        [insn.iced.memory_base(), insn.iced.memory_index()]
-            .iter()
-            .any(|&part| part != Register::None && self.values(at, insn.whole(part), depth - 1, budget).is_base())
+        let parts = [insn.iced.memory_base(), insn.iced.memory_index()];
+        let mut registers = parts.into_iter().filter(|part| *part != Register::None).map(|part| insn.whole(part));
+        registers.find_map(|register| {
+            let values = self.values(at, register, depth - 1, budget);
+            let entry = |bases| Entry { at, register: Some(register), distance: insn.displacement(), bases };
+            values.is_base().then(|| entry(values.possible()))
+        })
+    }
+
+    /// The sum of two registers in front of the instruction number `at`: base and table entry, in
+    /// any order, or nothing known.
+    fn sum(&self, at: usize, parts: [Register; 2], depth: usize, budget: &mut usize, values: &mut Values) {
+        let [a, b] = parts.map(|register| self.values(at, register, depth - 1, budget));
+        match (a.is_base() && b.is_offset(), a.is_offset() && b.is_base()) {
+            (true, _) => self.pair(at, parts[0], &a, &b, values),
+            (_, true) => self.pair(at, parts[1], &b, &a, values),
+            _ => values.computed = true,
+        }
+    }
+
+    /// What the instruction number `at` makes of a base, in a register, and entries of tables.
+    fn pair(&self, at: usize, register: Register, base: &Values, offset: &Values, values: &mut Values) {
+        if !base.is_base() || !offset.is_offset() {
+            values.computed = true;
+            return;
+        }
+        let x64 = self.insns[at].isa() == Isa::X64;
+        let bases = base.possible();
+        for entry in &offset.entries {
+            // In front of a table may be anything, which would be taken for its end.
+            if x64 && entry.distance != 0 {
+                values.computed = true;
+                continue;
+            }
+            let start = |base: Va| self.insns[at].isa().wrap(base.offset(entry.distance));
+            if entry.register == Some(register) && self.is_kept(register, entry.at, at) {
+                // The table is where its base is.
+                let own = self.candidates(&bases);
+                values.tables.extend(own.iter().map(|base| Table {
+                    base: *base,
+                    start: start(*base),
+                    certain: !bases.any,
+                }));
+                continue;
+            }
+            let (bases, starts) = (self.candidates(&bases), self.candidates(&entry.bases));
+            let certain = !base.possible().any && !entry.bases.any;
+            if bases.len() * starts.len() > PAIRS {
+                values.computed = true;
+            }
+            for base in bases.iter().take(PAIRS) {
+                let pair = |from: &Va| Table { base: *base, start: start(*from), certain };
+                values.tables.extend(starts.iter().take(PAIRS).map(pair));
+            }
+        }
+    }
+
+    /// All bases that may be meant.
+    fn candidates(&self, bases: &Bases) -> Vec<Va> {
+        let others = if bases.any { &self.bases[..] } else { &[] };
+        let mut all: Vec<Va> = bases.named.iter().chain(others).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether a register is the same in front of two instructions, of which the second is behind
+    /// the first on a straight line.
+    fn is_kept(&self, register: Register, from: usize, to: usize) -> bool {
+        let bit = register_bit(register);
+        from < to
+            && (from..to).all(|at| {
+                let insn = &self.insns[at];
+                let runs_on = insn.flow() == Flow::Next && insn.next() == self.insns[at + 1].va();
+                runs_on && self.usage(at).writes & bit == 0
+            })
     }
 
     /// `add $distance,%ebx` whose result is the `got`, if the register has the return address of
@@ -318,7 +445,7 @@ impl Body {
                 values.entry = true;
             } else {
                 // A `case` label: reached by the indirect jumps.
-                all.clone_from(&self.jumps);
+                all.extend(self.jumps.iter().map(|(jump, _)| *jump));
             }
         }
     }
@@ -348,55 +475,68 @@ fn sets_frame_pointer(decoded: &Insn) -> bool {
     }
 }
 
+/// What a base may be.
+#[derive(Clone)]
+struct Bases {
+    named: Vec<Va>,
+    /// Or another one that the function names.
+    any: bool,
+}
+
+/// A word of a table.
+struct Entry {
+    /// The instruction that loads it.
+    at: usize,
+    /// The register that has the base there.
+    register: Option<Register>,
+    /// Where the table begins, from the base.
+    distance: i64,
+    bases: Bases,
+}
+
 /// A set of possible values.
 #[derive(Default)]
 struct Values {
-    /// An address named in an instruction.
-    base: bool,
+    /// Addresses named in instructions.
+    bases: Vec<Va>,
     /// Loaded as a whole from memory or returned.
     pointer: bool,
     /// Loaded from the stack frame: a value of this function.
     stack: bool,
     /// What the register held at the function's start.
     entry: bool,
-    /// Entries of a table whose start has these distances to a base.
-    offsets: Vec<i64>,
+    /// Entries of tables.
+    entries: Vec<Entry>,
     /// Base plus such an entry.
-    tables: Vec<i64>,
+    tables: Vec<Table>,
     /// Anything else.
     computed: bool,
 }
 
 impl Values {
     fn add(&mut self, other: Values) {
-        self.base |= other.base;
+        self.bases.extend(other.bases);
         self.pointer |= other.pointer;
         self.stack |= other.stack;
         self.entry |= other.entry;
-        self.offsets.extend(other.offsets);
+        self.entries.extend(other.entries);
         self.tables.extend(other.tables);
         self.computed |= other.computed;
     }
 
-    /// The sum of one value of each: base and table entry, in any order, or nothing known.
-    fn sum(&mut self, [a, b]: [Values; 2]) {
-        match (a.is_base() && b.is_offset(), a.is_offset() && b.is_base()) {
-            (true, _) => self.tables.extend(b.offsets),
-            (_, true) => self.tables.extend(a.offsets),
-            _ => self.computed = true,
-        }
+    /// A base, perhaps kept on the stack meanwhile. Other values may seem possible, since calls
+    /// that never return look as if they came back: then every base of the function is tried.
+    fn is_base(&self) -> bool {
+        (!self.bases.is_empty() || self.stack) && self.entries.is_empty() && self.tables.is_empty()
     }
 
-    /// A base, perhaps kept on the stack meanwhile. Other values may seem possible, since calls
-    /// that never return look as if they came back; they do not matter, for every base of the
-    /// function is tried in the end.
-    fn is_base(&self) -> bool {
-        (self.base || self.stack) && self.offsets.is_empty() && self.tables.is_empty()
+    fn possible(&self) -> Bases {
+        Bases { named: self.bases.clone(), any: self.stack || self.pointer || self.entry || self.computed }
     }
 
     fn is_offset(&self) -> bool {
-        !self.offsets.is_empty()
+        !self.entries.is_empty()
             && self.tables.is_empty()
-            && !(self.base || self.pointer || self.stack || self.entry || self.computed)
+            && !(!self.bases.is_empty() || self.pointer || self.stack || self.entry || self.computed)
     }
 }

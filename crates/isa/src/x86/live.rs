@@ -24,9 +24,14 @@ pub struct Dead {
 /// and when the look-ahead is used up, everything is live. Not even the ABI's scratch registers are
 /// dead at a `ret` or `call`: compilers know which registers a local function leaves alone (GCC's
 /// `-fipa-ra`), and hand-written code has its own conventions.
+///
+/// An instruction that may fault is not known to have written anything, since a handler of the
+/// signal may skip it. `recovers` says whether the program may go on at another place of the
+/// function after a fault of the instruction at an address, for example at a landing pad: then,
+/// everything is live there.
 #[must_use]
-pub fn dead_before(isa: Isa, code: &[u8], base: Va, at: Va) -> Dead {
-    let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET };
+pub fn dead_before(isa: Isa, code: &[u8], base: Va, at: Va, recovers: &dyn Fn(Va) -> bool) -> Dead {
+    let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET, recovers };
     let open = Open { regs: !(1 << 4), flags: ARITHMETIC_FLAGS };
     let dead = walk.dead(at, open, BRANCHES);
     Dead { regs: dead.regs, flags: dead.flags == ARITHMETIC_FLAGS }
@@ -39,12 +44,13 @@ struct Open {
     flags: u32,
 }
 
-struct Walk<'a> {
+struct Walk<'a, 'r> {
     code: Reader<'a>,
     budget: usize,
+    recovers: &'r dyn Fn(Va) -> bool,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     /// The members of `open` that are dead at `at`.
     fn dead(&mut self, mut at: Va, mut open: Open, branches: usize) -> Open {
         let mut dead = Open { regs: 0, flags: 0 };
@@ -54,7 +60,14 @@ impl Walk<'_> {
             if !matches!(insn.flow(), Flow::Next | Flow::Jump(_) | Flow::Branch(_)) {
                 return dead;
             }
-            let usage = insn.usage();
+            let mut usage = insn.usage();
+            if insn.is_recoverable() {
+                if (self.recovers)(at) {
+                    return dead;
+                }
+                // A handler may go on behind it, with the registers as they were.
+                (usage.kills, usage.flags_killed) = (0, 0);
+            }
             open.regs &= !usage.reads;
             open.flags &= !usage.flags_read;
             dead.regs |= open.regs & usage.kills;

@@ -4,6 +4,7 @@ pub mod decode;
 pub mod emit;
 pub mod emulate;
 mod fault;
+pub mod held;
 pub mod indirect;
 pub mod live;
 mod pass;

@@ -16,7 +16,7 @@ use super::{Analysis, number_of, sorted, words};
 use crate::family::{Families, joins};
 use crate::object::{Bytes, ObjectCode};
 use crate::parallel;
-use crate::sweep::{self, Borders, Found, Stretch};
+use crate::sweep::{self, Borders, Found, How, Stretch};
 
 /// Farther than a branch with one byte of displacement reaches.
 const SHORT: i64 = 136;
@@ -71,13 +71,22 @@ impl Analysis {
             true => Families::new(code, &[], &starts, &[], |_| None),
             false => Families::new(code, &stretches, &starts, &found.leaving, stretch_of),
         };
+        families.doubt_computed(&stretches, &found.labels, &found.computed, &starts);
+        // Whose tables lead there is not known.
+        let is_led_to = |stretch: &Stretch| {
+            let at = found.edges.partition_point(|edge| edge.target < stretch.start);
+            let mut own = found.edges[at..].iter().take_while(|edge| edge.target == stretch.start);
+            code.nameless.binary_search(&stretch.start).is_ok() && own.all(|edge| edge.how != How::Call)
+        };
         let joined = |target| joins(code, &starts, target);
         for number in own {
-            if !is_whole(&stretches[number], &found, &strays, &wanted, joined) {
+            let stretch = &stretches[number];
+            if is_led_to(stretch) || !is_whole(stretch, &found, &strays, &wanted, joined) {
                 families.doubt(number, PARTIAL);
             }
         }
         Analysis {
+            table_targets: families.targets(),
             families,
             edges: found.edges,
             labels: sorted(code.labels.iter().chain(&starts).copied().collect()),
@@ -142,6 +151,8 @@ struct Wanted {
     /// unless those are sites. And what a jump in place of their last instructions may need: nobody
     /// may come there, either.
     near: Vec<Range<Va>>,
+    /// The same with the first instructions: who names those may compute with them.
+    whole: Vec<Range<Va>>,
     /// What the first bit of `grains` stands for.
     base: u64,
     /// A bit for each grain of addresses that may be meant by a number.
@@ -158,6 +169,7 @@ impl Wanted {
             range.start.plus(first)..range.end.plus(Len(if zeros { 16 } else { 4 }))
         };
         let near: Vec<Range<Va>> = own.iter().map(near).collect();
+        let whole = near.iter().zip(&own).map(|(near, own)| own.start..near.end).collect();
         let base = near.first().map_or(0, |range| range.start.0.saturating_sub(IMMEDIATE));
         let end = near.last().map_or(0, |range| range.end.0);
         let mut grains = vec![0; ((end - base) >> GRAIN) as usize / 64 + 1];
@@ -167,7 +179,7 @@ impl Wanted {
                 grains[grain as usize / 64] |= 1 << (grain % 64);
             }
         }
-        Wanted { isa: code.isa, got: code.got, fixed: code.fixed, own, near, base, grains }
+        Wanted { isa: code.isa, got: code.got, fixed: code.fixed, own, near, whole, base, grains }
     }
 
     /// Is it in one of the functions?
@@ -180,9 +192,14 @@ impl Wanted {
         holds(&self.near, va)
     }
 
-    /// Is it one of those, or up to so many bytes before?
+    /// May the operand of a branch mean one of those?
+    fn is_target(&self, va: u64) -> bool {
+        self.may_have(va) && self.is_near(Va(va))
+    }
+
+    /// May an operand mean one of those or a first instruction, or up to so many bytes before?
     fn is_meant(&self, va: u64, before: u64) -> bool {
-        self.may_have(va) && (0..=before).any(|bytes| self.is_near(Va(va.wrapping_add(bytes))))
+        self.may_have(va) && (0..=before).any(|bytes| holds(&self.whole, Va(va.wrapping_add(bytes))))
     }
 
     fn may_have(&self, va: u64) -> bool {
@@ -229,8 +246,13 @@ impl Wanted {
             if !PRECEDES[usize::from(byte)] || !precedes_distance(before, byte) {
                 continue;
             }
-            let immediate = if is_rip(byte) { IMMEDIATE } else { 0 };
-            if behind(at + 1).is_some_and(|word| self.is_meant(self.wrap(place(at).0 + 5, word), immediate)) {
+            // One byte may be both.
+            let is_branch = precedes_branch(before, byte);
+            let means = |word| {
+                let va = self.wrap(place(at).0 + 5, word);
+                is_branch && self.is_target(va) || is_rip(byte) && self.is_meant(va, IMMEDIATE)
+            };
+            if behind(at + 1).is_some_and(means) {
                 found.push(place(at));
             }
         }
@@ -262,11 +284,15 @@ fn holds(ranges: &[Range<Va>], va: Va) -> bool {
 /// (`e8`, `e9`, `0f 80` to `0f 8f`), that of `xbegin` (`c7 f8`), or a ModR/M byte that says
 /// relative to `rip`.
 const fn precedes_distance(before: u8, byte: u8) -> bool {
+    precedes_branch(before, byte) || is_rip(byte)
+}
+
+const fn precedes_branch(before: u8, byte: u8) -> bool {
     match byte {
         0xe8 | 0xe9 => true,
-        0x80..=0x8f if before == 0x0f => true,
+        0x80..=0x8f => before == 0x0f,
         0xf8 => before == 0xc7,
-        _ => is_rip(byte),
+        _ => false,
     }
 }
 
