@@ -10,8 +10,9 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
-use sidestep_isa::x86::indirect::{Body, Origin, thunk};
+use sidestep_isa::x86::indirect::{Body, Origin};
 use sidestep_isa::x86::stack::Stack;
+use sidestep_isa::x86::thunk::thunk;
 use sidestep_isa::x86::{self, Flow, Insn};
 use sidestep_isa::{Len, Va};
 

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use sidestep_isa::x86::indirect::thunk;
 use sidestep_isa::x86::stack::Stack;
+use sidestep_isa::x86::thunk::thunk;
 use sidestep_isa::x86::{Flow, Insn};
 use sidestep_isa::{Isa, Len, Va};
 

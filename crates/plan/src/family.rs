@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_isa::x86::indirect::{Body, Origin, Table, thunk};
+use sidestep_isa::x86::indirect::{Body, Origin, Table};
+use sidestep_isa::x86::thunk::thunk;
 use sidestep_isa::{Va, x86};
 
 use crate::index::number_of;

@@ -1,7 +1,7 @@
 //! Every byte of text, once: which stretches of code there are, and what each of them refers to.
 
 use sidestep_isa::x86::held::Held;
-use sidestep_isa::x86::{self, Flow, indirect};
+use sidestep_isa::x86::{self, Flow, thunk};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::boundaries::Boundaries;
@@ -239,7 +239,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 (None, How::Maybe)
             }
             Flow::Return => {
-                stretch.value_jumps |= last.is_some_and(|last| indirect::handed_to(&last, &insn).is_some());
+                stretch.value_jumps |= last.is_some_and(|last| thunk::handed_to(&last, &insn).is_some());
                 (None, How::Maybe)
             }
             _ => (None, How::Maybe),
@@ -249,7 +249,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 found.edges.push(Edge { target, source, how });
                 let leaves = target < stretch.start || target >= stretch.end;
                 if leaves && how != How::Call {
-                    stretch.value_jumps |= indirect::thunk(target, |va| code.insn_at(va)).is_some();
+                    stretch.value_jumps |= thunk::thunk(target, |va| code.insn_at(va)).is_some();
                     found.leaving.push((source, target));
                 }
             }

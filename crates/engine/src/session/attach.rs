@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sidestep_sys::{Process, TscScale};
 
-use crate::api::{Missing, Options};
+use crate::api::{Bundle, Missing, Options, Request};
 use crate::error::SessionError;
 use crate::patch::hold::Hold;
 use crate::patch::switch::{self, take_turn};
@@ -13,7 +13,60 @@ use crate::planning::Planned;
 use crate::resolve;
 use crate::session::installer::{Hook, Installer};
 use crate::session::spec::SessionSpec;
-use crate::session::{Progress, Session, clean_up, remove};
+use crate::session::{Progress, Session, clean_up, remove, users};
+
+impl Session {
+    /// Attaches to all of these processes. If another session takes the signals meanwhile, the plans
+    /// are made anew: fewer techniques are left.
+    pub(crate) fn attach(
+        pids: &[i32],
+        bundle: &Bundle,
+        requests: &[Request],
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
+        /// Sessions that may come one after the other, each while the next plans are made.
+        const PLANS: usize = 5;
+        if !options.share_across_users {
+            users::are_the_same(pids)?;
+        }
+        let several = pids.len() > 1 || options.follow;
+        let mut once = || Session::attach_once(pids, SessionSpec::new(bundle, requests, options, several), progress);
+        for _ in 1..PLANS {
+            match once() {
+                Err(SessionError::SignalsTaken { .. }) => {}
+                result => return result,
+            }
+        }
+        once()
+    }
+
+    /// Attaches to all of these processes. Each is looked at before the first is changed.
+    fn attach_once(
+        pids: &[i32],
+        wanted: SessionSpec,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
+        let mut ready = Vec::new();
+        for pid in pids {
+            ready.push(Attach::prepare(*pid, &wanted, pids.len() > 1, progress)?);
+        }
+        note_missing(&mut ready, &wanted.options)?;
+        let mut session: Option<Session> = None;
+        for attach in ready {
+            let one = attach.install(wanted.clock)?;
+            match &mut session {
+                None => session = Some(one),
+                Some(session) => session.join(one),
+            }
+        }
+        let mut session = session.ok_or(SessionError::NoTarget)?;
+        session.listen(wanted)?;
+        let total = session.probes().len();
+        progress(Progress { done: total, total });
+        Ok(session)
+    }
+}
 
 /// A process that is about to be probed, and how.
 pub(crate) struct Attach {

@@ -31,7 +31,6 @@ use crate::resolve::objects::Objects;
 use crate::results::Rings;
 use crate::results::maps::Maps;
 use crate::results::status::{self, Installed};
-use crate::session::attach::{Attach, note_missing};
 use crate::session::installer::{Installer, Numbers};
 use crate::session::spec::SessionSpec;
 use crate::target::discovery;
@@ -128,57 +127,6 @@ impl Session {
     /// with a clause for the user.
     pub fn remains(&self) -> &[(i32, String)] {
         &self.remains
-    }
-
-    /// Attaches to all of these processes. If another session takes the signals meanwhile, the plans
-    /// are made anew: fewer techniques are left.
-    fn attach(
-        pids: &[i32],
-        bundle: &Bundle,
-        requests: &[Request],
-        options: &Options,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Session, SessionError> {
-        /// Sessions that may come one after the other, each while the next plans are made.
-        const PLANS: usize = 5;
-        if !options.share_across_users {
-            users::are_the_same(pids)?;
-        }
-        let several = pids.len() > 1 || options.follow;
-        let mut once = || Session::attach_once(pids, SessionSpec::new(bundle, requests, options, several), progress);
-        for _ in 1..PLANS {
-            match once() {
-                Err(SessionError::SignalsTaken { .. }) => {}
-                result => return result,
-            }
-        }
-        once()
-    }
-
-    /// Attaches to all of these processes. Each is looked at before the first is changed.
-    fn attach_once(
-        pids: &[i32],
-        wanted: SessionSpec,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Session, SessionError> {
-        let mut ready = Vec::new();
-        for pid in pids {
-            ready.push(Attach::prepare(*pid, &wanted, pids.len() > 1, progress)?);
-        }
-        note_missing(&mut ready, &wanted.options)?;
-        let mut session: Option<Session> = None;
-        for attach in ready {
-            let one = attach.install(wanted.clock)?;
-            match &mut session {
-                None => session = Some(one),
-                Some(session) => session.join(one),
-            }
-        }
-        let mut session = session.ok_or(SessionError::NoTarget)?;
-        session.listen(wanted)?;
-        let total = session.probes().len();
-        progress(Progress { done: total, total });
-        Ok(session)
     }
 
     /// Makes another process with the same programs and maps a part of this session.

@@ -7,7 +7,7 @@
 //! that table: of each jump, which table belongs to which base is known ([`Table`]). Any other
 //! arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
 //!
-//! A jump through a register is also one to a [`thunk`], and a return to what was just pushed.
+//! A jump through a register is also one to a [`thunk`](super::thunk::thunk), and a return to what was just pushed.
 //!
 //! In position-independent 32-bit code the base is the `_GLOBAL_OFFSET_TABLE_`, which functions
 //! compute from their own address (`call __x86.get_pc_thunk.bx; add $distance,%ebx`) and often keep
@@ -18,6 +18,7 @@ use std::cell::Cell;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::decode::{Flow, Insn, Usage, is_stack, register_bit};
+use super::thunk::{THUNK, handed_to};
 use crate::{Isa, Va};
 
 /// Instructions looked at for one jump before it is given up.
@@ -55,48 +56,6 @@ pub struct Table {
 
 /// Most pairs of a base and a table that are tried for one jump where neither is certain.
 const PAIRS: usize = 64;
-/// Bytes within which the inner call of a thunk leads.
-const THUNK: i64 = 64;
-
-/// If a jump to `at` is one to the address in a register: which. Compilers make such code in place
-/// of indirect jumps (`-mindirect-branch=thunk`, retpolines). `insn`: the instruction at an
-/// address.
-pub fn thunk(at: Va, insn: impl Fn(Va) -> Option<Insn>) -> Option<Register> {
-    let mut first = insn(at)?;
-    if first.is_endbr() {
-        first = insn(first.next())?;
-    }
-    match first.flow() {
-        Flow::JumpIndirect if first.iced.op0_kind() == OpKind::Register => Some(first.iced.op0_register()),
-        Flow::Call(to) if (0..THUNK).contains(&to.since(first.next())) => {
-            let store = insn(to)?;
-            handed_to(&store, &insn(store.next())?)
-        }
-        Flow::Next => handed_to(&first, &insn(first.next())?),
-        _ => None,
-    }
-}
-
-/// If two instructions, one behind the other, jump to the address in a register by a return.
-#[must_use]
-pub fn handed_to(before: &Insn, insn: &Insn) -> Option<Register> {
-    let iced = &before.iced;
-    if insn.flow() != Flow::Return || before.next() != insn.va() {
-        return None;
-    }
-    let on_top = || {
-        let is_stack = matches!(iced.memory_base(), Register::RSP | Register::ESP);
-        is_stack && iced.memory_index() == Register::None && before.displacement() == 0
-    };
-    match iced.mnemonic() {
-        Mnemonic::Push if iced.op0_kind() == OpKind::Register => Some(iced.op0_register()),
-        Mnemonic::Mov if iced.op0_kind() == OpKind::Memory && iced.op1_kind() == OpKind::Register && on_top() => {
-            Some(iced.op1_register())
-        }
-        _ => None,
-    }
-}
-
 /// The instructions of a function, of all of its parts, in ascending order of address.
 pub struct Body {
     insns: Vec<Insn>,
@@ -117,7 +76,8 @@ pub struct Body {
 
 impl Body {
     /// Prepares the questions below. `insns` in ascending order; gaps between parts are fine.
-    /// `got`: as in [`ObjectCode`](crate::ObjectCode). `thunk`: as [`thunk`] says of an address.
+    /// `got`: as in [`ObjectCode`](crate::ObjectCode). `thunk`: as
+    /// [`thunk`](super::thunk::thunk) says of an address.
     #[must_use]
     pub fn new(insns: Vec<Insn>, got: Option<Va>, thunk: &dyn Fn(Va) -> Option<Register>) -> Body {
         let mut sources = Vec::new();

@@ -10,6 +10,7 @@ pub mod live;
 mod pass;
 pub mod relocate;
 pub mod stack;
+pub mod thunk;
 
 pub use decode::{DecodeError, Flow, Insn, Reader, Usage, decode, sweep};
 pub use pass::Passed;
