@@ -192,8 +192,8 @@ impl<'a> Index<'a> {
         (framed || branched()) && edges.iter().all(|edge| edge.how != How::Call)
     }
 
-    /// Whether what starts here has no function's name, and neither the kernel nor the loader begins
-    /// there: unwind information alone knows it.
+    /// Whether what starts here has no function's name, and neither the kernel nor the loader
+    /// begins there: unwind information alone knows it.
     pub(crate) fn is_nameless(&self, va: Va) -> bool {
         self.code.nameless.binary_search(&va).is_ok() && !self.code.beginnings.contains(&va)
     }

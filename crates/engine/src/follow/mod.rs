@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
-use sidestep_sys::{Beat, Credentials, Executed, Executing, Process, Spawned, Watch, futex_wake};
+use sidestep_sys::{Beat, Executed, Executing, Process, Spawned, Watch, futex_wake};
 use sidestep_wire::{BEAT, Bell, Common, Private, Question, Slot};
 
 use crate::api::TargetState;
@@ -51,8 +51,6 @@ pub(crate) struct Follow {
     watch: Watch,
     executing: Vec<Executing>,
     family: Family,
-    /// Whose the session's first process is.
-    user: Option<Credentials>,
     /// When the family was looked at, whether anybody was there, how many slots were in use, and
     /// how many of them free again.
     looked: Option<(Instant, bool, (u64, u32))>,
@@ -75,8 +73,7 @@ impl Follow {
         let watch = Watch::new(common.map().clone(), bell as usize + offset_of!(Bell, rung)).map_err(io)?;
         let inode = common.file().map(|file| file.metadata()).transpose().map_err(io)?.map_or(0, |meta| meta.ino());
         let (executing, family) = (Vec::new(), Family::new(inode, first.iter().copied()));
-        let user = first.first().and_then(|pid| Credentials::of(*pid).ok());
-        let follow = Follow { wanted, common, bell, watch, executing, family, user, looked: None };
+        let follow = Follow { wanted, common, bell, watch, executing, family, looked: None };
         follow.word(offset_of!(Bell, listens)).store(1, Ordering::Release);
         Ok(follow)
     }
@@ -203,8 +200,8 @@ impl Follow {
     /// Probes a new program as the command is probed that a session starts.
     fn take_up(&mut self, mut spawned: Spawned, session: &mut Session) -> Result<(), SessionError> {
         let pid = spawned.process().pid();
-        if !self.wanted.options.share_across_users && !self.user.as_ref().is_some_and(|user| users::is_same(pid, user))
-        {
+        let others: Vec<i32> = session.pids().filter(|other| *other != pid).collect();
+        if !self.wanted.options.share_across_users && !users::is_of(pid, &others) {
             session.leave_user(pid);
             let _ = spawned.into_process();
             return Ok(());

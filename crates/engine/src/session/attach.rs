@@ -16,8 +16,8 @@ use crate::session::spec::SessionSpec;
 use crate::session::{Progress, Session, clean_up, remove, users};
 
 impl Session {
-    /// Attaches to all of these processes. If another session takes the signals meanwhile, the plans
-    /// are made anew: fewer techniques are left.
+    /// Attaches to all of these processes. If another session takes the signals meanwhile, the
+    /// plans are made anew: fewer techniques are left.
     pub(crate) fn attach(
         pids: &[i32],
         bundle: &Bundle,

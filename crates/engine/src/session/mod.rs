@@ -179,7 +179,7 @@ impl Session {
 
     /// Answers what processes ask from now on, if there may be anything.
     pub(crate) fn listen(&mut self, wanted: SessionSpec) -> Result<(), SessionError> {
-        let pids: Vec<i32> = [self.pid()].into_iter().chain(self.others.iter().map(Session::pid)).collect();
+        let pids: Vec<i32> = self.pids().collect();
         self.follow = Follow::start(wanted, &self.installer, &pids)?;
         Ok(())
     }
@@ -224,6 +224,11 @@ impl Session {
     /// nothing there from then on.
     pub fn unwatched(&self) -> &[(i32, String)] {
         &self.unwatched
+    }
+
+    /// The processes that it probes.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
+        [self.pid()].into_iter().chain(self.others.iter().map(Session::pid))
     }
 
     /// Is a process of this id a part of the session?

@@ -18,7 +18,8 @@ pub(crate) fn are_the_same(pids: &[i32]) -> Result<(), SessionError> {
     }
 }
 
-/// Has a process the rights that another one had? No, if that cannot be told.
-pub(crate) fn is_same(pid: i32, as_of: &Credentials) -> bool {
-    Credentials::of(pid).is_ok_and(|credentials| credentials.is_same_user(as_of))
+/// Has a process the rights of those of the others that are there? No, if that cannot be told.
+pub(crate) fn is_of(pid: i32, others: &[i32]) -> bool {
+    let pids: Vec<i32> = [pid].iter().chain(others).copied().collect();
+    Credentials::of(pid).is_ok() && are_the_same(&pids).is_ok()
 }

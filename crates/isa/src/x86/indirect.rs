@@ -7,7 +7,8 @@
 //! that table: of each jump, which table belongs to which base is known ([`Table`]). Any other
 //! arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
 //!
-//! A jump through a register is also one to a [`thunk`](super::thunk::thunk), and a return to what was just pushed.
+//! A jump through a register is also one to a [`thunk`](super::thunk::thunk), and a return to what
+//! was just pushed.
 //!
 //! In position-independent 32-bit code the base is the `_GLOBAL_OFFSET_TABLE_`, which functions
 //! compute from their own address (`call __x86.get_pc_thunk.bx; add $distance,%ebx`) and often keep
