@@ -6,7 +6,7 @@
 //! a time while the threads are stopped, but not for long: in several pauses if need be. Our own
 //! sites always are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
@@ -28,7 +28,7 @@ use crate::patch::share::Others;
 use crate::patch::switch::{Switch, Switched, in_turn};
 use crate::patch::thread_positions::{self, Place, Position};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
-use crate::target::discovery;
+use crate::target::discovery::{self, Site};
 use crate::target::raw::bytes_of;
 use crate::target::regions::Regions;
 use crate::target::remote::{mappings, stopped_mappings};
@@ -164,10 +164,15 @@ fn put_live(
     for Change { entry, .. } in there.iter().filter(|change| change.is_island()) {
         process.write(Va(entry.site), &entry.new[..usize::from(entry.len)])?;
     }
-    let indices: BTreeSet<usize> = indices.into_iter().map(|index| index as usize).collect();
-    // With their probes: exits are written before entries.
-    let mut sites = discovery::session(process, regions.shared_va)?.sites(process)?;
-    sites.retain(|site| site.entry.own != ISLAND && indices.contains(&site.index));
+    let own: BTreeMap<usize, JournalEntry> =
+        indices.into_iter().map(|index| index as usize).zip(entries).filter(|(_, entry)| entry.own != ISLAND).collect();
+    // Their probes say which sites are exits, which are written before entries. The entries are our
+    // own: the target may have changed those in its memory.
+    let listed = discovery::session(process, regions.shared_va)?.sites(process)?;
+    let sites: Vec<Site> = listed
+        .into_iter()
+        .filter_map(|site| own.get(&site.index).map(|entry| Site { entry: *entry, ..site }))
+        .collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
     let switched = in_turn(process, regions.shared_va, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
