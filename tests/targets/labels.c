@@ -30,6 +30,15 @@ __attribute__((noinline)) int in_cold(int op, int x)
     return x + op;
 }
 
+/* Six labels, of which some fall through to the next. */
+#define OPERATIONS \
+    op_a: x += 1; \
+    op_b: x ^= 5; NEXT; \
+    op_c: x *= 3; \
+    op_d: x -= 2; NEXT; \
+    op_e: x ^= x >> 7; \
+    op_f: x = -x; NEXT;
+
 /* Distances from a label, as GCC's manual has them in "Labels as Values", beside a switch. */
 __attribute__((noinline)) long distances(const unsigned char *code, long n, long x)
 {
@@ -47,12 +56,7 @@ __attribute__((noinline)) long distances(const unsigned char *code, long n, long
     case 6: x += sink; break;
     }
     NEXT;
-op_a: x += 1;
-op_b: x ^= 5; NEXT;
-op_c: x *= 3;
-op_d: x -= 2; NEXT;
-op_e: x ^= x >> 7;
-op_f: x = -x; NEXT;
+    OPERATIONS
 #undef NEXT
 }
 
@@ -68,12 +72,7 @@ __attribute__((noinline)) long made(const unsigned char *code, long n, long x)
             to[i] = &&op_a + off[i];
 #define NEXT do { if (code == end) return x; goto *to[*code++]; } while (0)
     NEXT;
-op_a: x += 1;
-op_b: x ^= 5; NEXT;
-op_c: x *= 3;
-op_d: x -= 2; NEXT;
-op_e: x ^= x >> 7;
-op_f: x = -x; NEXT;
+    OPERATIONS
 #undef NEXT
 }
 
