@@ -1,5 +1,5 @@
-//! Who a process is, by the kernel's word: what decides whom it may trace (ptrace(2), "Ptrace
-//! access mode checking").
+//! Users, groups and capabilities of a process, as the kernel says. They decide which processes it
+//! may trace (ptrace(2), "Ptrace access mode checking").
 
 use std::fs;
 use std::io;

@@ -44,7 +44,7 @@ pub use exec::{Executed, Executing, has_capabilities, may_trace_privileged};
 pub use hand_over::{HAND_OVER_LEN, HandOverError};
 pub use memory::{MemoryError, Pod};
 pub use process::Process;
-pub use procfs::{Mapping, parent, parse_maps, start_time_of};
+pub use procfs::{Mapping, parent, parse_maps, processes, start_time_of};
 pub use seccomp::Verdict;
 pub use shared::{SharedData, SharedError, SharedMap};
 pub use spawn::{Child, SpawnError, Spawned, spawn};

@@ -82,7 +82,8 @@ pub fn status_field(status: &str, key: &str) -> Option<String> {
     Some(rest.trim().to_owned())
 }
 
-/// Field `n` of `/proc/PID/stat`, counted from 1 as in proc(5); for fields behind the name (n ≥ 3).
+/// Field `n` of `/proc/PID/stat`, counted from 1 as in proc(5). The field is behind the name, so
+/// `n` is 3 or more.
 pub fn stat_field(stat: &str, n: usize) -> Option<&str> {
     // The name may hold blanks and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
@@ -140,6 +141,7 @@ pub fn is_zombie(pid: i32, tid: i32) -> bool {
 }
 
 /// The ids of all processes of which we may know, ascending.
+#[must_use]
 pub fn processes() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

@@ -53,9 +53,9 @@ pub fn for_frame(process: &Process, maps: &[Mapping], threads: &[Regs], len: usi
     })
 }
 
-/// Will a thread return through the frame at `frame`, which a dead controller has left? No thread
-/// stands on it, as threads that do are let go first. A signal handler may have interrupted one:
-/// then the handler's own frame, above its stack pointer, has the address.
+/// Will a thread return through the frame at `frame`, which a dead controller has left? Threads on
+/// such a frame return before the stop is complete. But a signal handler may have interrupted one
+/// of them: then the handler's own frame, above the stack pointer, has the address.
 fn is_awaited(process: &Process, maps: &[Mapping], threads: &[Regs], frame: Va) -> bool {
     const WORD: usize = size_of::<Word>();
     let addresses = [frame, frame.offset(WORD as i64)].map(|at| at.0 as Word);

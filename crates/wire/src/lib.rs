@@ -5,9 +5,9 @@
 //!
 //! | region | kind | who writes | on fork |
 //! |---|---|---|---|
-//! | shared | memfd, `MAP_SHARED`, also mapped by the controller | both | inherited; the child writes it only if it is followed |
+//! | shared | memfd, `MAP_SHARED`, also in the controller | both | a followed child writes it |
 //! | private | anonymous, read-write | controller while all threads are stopped, agent | copied |
-//! | lookup | anonymous, read-write, `MADV_WIPEONFORK` | the same | zero in the child: that is how a child is known |
+//! | lookup | anonymous, read-write, `MADV_WIPEONFORK` | the same | zero: so a child is known |
 //! | code (agent, slabs) | anonymous, read-execute | controller, through `/proc/PID/mem` | copied |
 //!
 //! The second part of the shared region ([`Common`]: slots and maps) is the same memory in all

@@ -1,5 +1,5 @@
-//! Records in a thread's ring: `[RecordHeader][bytes…]`. A record never wraps: what is left at the
-//! end of the ring is filled by a record that nobody reads.
+//! Records in a thread's ring: a [`RecordHeader`], then the bytes. A record never wraps: a record
+//! that nobody reads fills the rest of the ring.
 //!
 //! Every record begins on a [`RECORD_ALIGN`] boundary and its length is a multiple of it: that
 //! keeps headers whole, and a record of up to five integers is one cache line.

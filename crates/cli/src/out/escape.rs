@@ -67,7 +67,7 @@ fn shown(bytes: &[u8], lines: bool) -> String {
     out
 }
 
-/// Whether JSON has it as `\uXXXX`, though its grammar would allow it as it is.
+/// Whether a character becomes an escape sequence in JSON, though the grammar of JSON allows it.
 pub fn is_escaped_in_json(c: char) -> bool {
     is_acting(c, false)
 }

@@ -1,20 +1,20 @@
-//! The processes that have the memory of a session: those that it knows, and all that were forked
-//! from them. Who has the memory mapped is what the target says: it may hand the memory to anybody,
-//! and name anybody when it asks. So whom the session changes or traces is for the kernel to say.
+//! The processes that have the memory of a session: the known ones, and all that were forked from
+//! them. A target can hand the memory to any process, and can name any process when it asks. So
+//! the session changes and traces only processes that the kernel says to belong here.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use sidestep_sys::{Credentials, parent, parse_maps, start_time_of};
+use sidestep_sys::{Credentials, parent, parse_maps, processes, start_time_of};
 
 use crate::target::discovery::MEMFD_LINK;
 
 /// Init, to which processes go whose parents have ended.
 const INIT: i32 = 1;
 
-/// Finds them by what they have mapped, whatever namespace they live in, and takes those whom the
-/// kernel says to be children of known ones, or whom a known one could trace itself: so the
-/// session does for the target nothing that the target may not do.
+/// Finds processes by what they have mapped, in any namespace. A process belongs to the family if
+/// the kernel says that a known process is its ancestor, or that a known process may trace it. So
+/// the session does nothing for the target that the target may not do itself.
 pub(crate) struct Family {
     /// Of the memory.
     inode: u64,
@@ -51,12 +51,7 @@ impl Family {
 
     /// All that are there at the moment.
     pub fn look(&mut self) -> Vec<i32> {
-        let all: HashSet<i32> = fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
+        let all: HashSet<i32> = processes().into_iter().collect();
         self.strangers.retain(|pid| all.contains(pid));
         let mut holders: Vec<i32> =
             all.difference(&self.strangers).copied().filter(|pid| has_mapped(*pid, self.inode)).collect();

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::Va;
 use sidestep_plan::room::STUB;
-use sidestep_sys::{Process, Stopped};
+use sidestep_sys::{Process, Stopped, processes};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::private::{CALLS, CALLS_OFF};
 use sidestep_wire::{Call, JournalEntry, ShadowEntry};
@@ -204,9 +204,7 @@ impl Installer {
         let Some(file) = self.regions().and_then(|regions| regions.common.file()) else { return Ok(true) };
         let inode = file.metadata().map_err(|source| SessionError::Watch { source })?.ino();
         let own = [process.pid(), std::process::id() as i32];
-        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        Ok(pids.any(|pid: i32| !own.contains(&pid) && has_mapped(pid, inode)))
+        Ok(processes().into_iter().any(|pid| !own.contains(&pid) && has_mapped(pid, inode)))
     }
 
     fn take_back(&mut self, process: &Process, idle: &[bool]) -> Result<Vec<usize>, SessionError> {

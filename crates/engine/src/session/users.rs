@@ -6,7 +6,7 @@ use sidestep_sys::Credentials;
 
 use crate::error::SessionError;
 
-/// Are these processes of one user? One that is gone is somebody else's business.
+/// Are these processes of one user? Processes that have ended do not count.
 pub(crate) fn are_the_same(pids: &[i32]) -> Result<(), SessionError> {
     let mut known = pids.iter().filter_map(|pid| Some((*pid, Credentials::of(*pid).ok()?)));
     let Some((first, of_first)) = known.next() else { return Ok(()) };
@@ -18,7 +18,7 @@ pub(crate) fn are_the_same(pids: &[i32]) -> Result<(), SessionError> {
     }
 }
 
-/// Has a process the rights of those of the others that are there? No, if that cannot be told.
+/// Has a process the same rights as the others that still run? No, if its rights cannot be read.
 pub(crate) fn is_of(pid: i32, others: &[i32]) -> bool {
     let pids: Vec<i32> = [pid].iter().chain(others).copied().collect();
     Credentials::of(pid).is_ok() && are_the_same(&pids).is_ok()

@@ -2,8 +2,9 @@
 //! for anybody. A thread may be stopped at any step, by a signal handler that uses the same table,
 //! and never go on.
 //!
-//! A table is `[bucket…][entry…]`, in words. A bucket is a chain of entries: M. M. Michael, *High
-//! Performance Dynamic Lock-Free Hash Tables and List-Based Sets* (2002). An entry is
+//! A table is its buckets and then its entries, in words. A bucket is a chain of entries (M. M.
+//! Michael, *High Performance Dynamic Lock-Free Hash Tables and List-Based Sets*, 2002). An entry
+//! is
 //!
 //! ```text
 //!   state   generation << 2 | REFERENCED | USED

@@ -5,7 +5,7 @@
 //! `int $0x80; ret` whose return address is a call of `rt_sigreturn`:
 //!
 //! ```text
-//!   frame + 0     address of `mov $173,%eax; int $0x80`    ← esp while the remote call runs; popped by its `ret`
+//!   frame + 0     address of `mov $173,%eax; int $0x80`  ← esp in the call; `ret` pops it
 //!   frame + 4     signal, addresses of siginfo and ucontext, siginfo (not read by rt_sigreturn)
 //!   frame + 144   struct ucontext: flags, link, stack
 //!         + 20      struct sigcontext: registers, pointer to the FP state

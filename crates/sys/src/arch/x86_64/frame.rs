@@ -6,7 +6,7 @@
 //! run, and it restores itself:
 //!
 //! ```text
-//!   frame + 0     address of `mov $15,%eax; syscall`      ← rsp while the remote call runs; popped by its `ret`
+//!   frame + 0     address of `mov $15,%eax; syscall`  ← rsp in the call; `ret` pops it
 //!   frame + 8     struct ucontext                          ← rsp - 8 + 8 at rt_sigreturn
 //!         + 48      struct sigcontext: registers, pointer to the FP state
 //!         + 304     signal mask
