@@ -64,6 +64,8 @@ pub struct ObjectCode<'a> {
     /// abort handler, which it knows by the instruction pointer. And the signatures in front of
     /// abort handlers.
     pub restartable: Vec<Extent>,
+    /// Places whose bytes the program changes itself, sorted.
+    pub rewritten: Vec<Rewritten>,
     /// `_GLOBAL_OFFSET_TABLE_` of 32-bit code: position-independent code names everything by its
     /// distance from there.
     pub got: Option<Va>,
@@ -72,6 +74,34 @@ pub struct ObjectCode<'a> {
     pub fixed: bool,
     /// The object was compiled by the Go toolchain.
     pub go: bool,
+}
+
+/// A place whose bytes the program changes itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rewritten {
+    /// The place. Control flow that begins at its start goes on behind its end.
+    pub extent: Extent,
+    /// What changes the bytes.
+    pub by: Rewriter,
+}
+
+/// What a program changes its own code with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rewriter {
+    /// LLVM's XRay (the section `xray_instr_map`).
+    XRay,
+    /// Something for which the compiler leaves nops at the start of each function
+    /// (`-fpatchable-function-entry`), such as live patching.
+    Patchable,
+}
+
+impl core::fmt::Display for Rewriter {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Rewriter::XRay => "XRay",
+            Rewriter::Patchable => "-fpatchable-function-entry",
+        })
+    }
 }
 
 impl<'a> ObjectCode<'a> {
@@ -89,6 +119,7 @@ impl<'a> ObjectCode<'a> {
             landing_pads: Vec::new(),
             protected: Vec::new(),
             restartable: Vec::new(),
+            rewritten: Vec::new(),
             parts: Vec::new(),
             odd_frames: Vec::new(),
             nameless: Vec::new(),

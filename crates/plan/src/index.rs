@@ -10,7 +10,7 @@ use sidestep_isa::{Isa, Len, Va};
 
 use crate::discover::discover;
 use crate::family::{Families, Family};
-use crate::object::{Bytes, Extent, ObjectCode};
+use crate::object::{Bytes, Extent, ObjectCode, Rewritten};
 use crate::sweep::{self, Borders, Edge, How, Stretch};
 
 /// An object's code, indexed: where functions are, and all places that control or pointers can lead
@@ -104,7 +104,7 @@ impl<'a> Index<'a> {
     fn find_holes(&self) -> Vec<Range<Va>> {
         let padding = |stretch: &Stretch| {
             let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            x86::sweep(self.code.isa, bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| insn.is_filler()))
+            x86::sweep(self.code.isa, bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| self.is_free(&insn)))
         };
         let pairs = self.found.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
         let hole = |pair: &[Stretch]| {
@@ -124,10 +124,31 @@ impl<'a> Index<'a> {
         &holes[lo..hi.max(lo)]
     }
 
-    /// The restartable sequence that an instruction is in, or the signature: where it starts.
-    pub(crate) fn restartable(&self, insn: &Insn) -> Option<Va> {
+    /// The place that the program changes itself and that an instruction is in.
+    pub(crate) fn rewritten(&self, insn: &Insn) -> Option<Rewritten> {
+        let next = self.code.rewritten.partition_point(|place| place.extent.start < insn.next());
+        let place = self.code.rewritten[..next].last()?;
+        (insn.va() < place.extent.start.plus(place.extent.len)).then_some(*place)
+    }
+
+    /// Whether an instruction is filler that belongs to nobody.
+    pub(crate) fn is_free(&self, insn: &Insn) -> bool {
+        insn.is_filler() && self.rewritten(insn).is_none()
+    }
+
+    /// Why an instruction must stay as it is, where it is.
+    pub(crate) fn stays(&self, insn: &Insn) -> Option<String> {
+        // The sequence, or the signature of its abort handler.
         let meets = |e: &&Extent| e.start < insn.next() && insn.va() < e.start.plus(e.len);
-        self.code.restartable.iter().find(meets).map(|e| e.start)
+        let sequence = self.code.restartable.iter().find(meets).map(|Extent { start, .. }| {
+            format!(
+                "`{insn}` is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer"
+            )
+        });
+        sequence.or_else(|| {
+            let place = self.rewritten(insn)?;
+            Some(format!("the program itself changes `{insn}` at {} ({})", insn.va(), place.by))
+        })
     }
 
     /// Whether somebody is known to jump or call to an address from `from` up to, not including,

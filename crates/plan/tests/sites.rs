@@ -5,7 +5,7 @@ mod elf;
 use elf::{SHARED, compile, function, parse, with};
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::explain::{Returns, lines};
-use sidestep_plan::object::{Extent, ObjectCode};
+use sidestep_plan::object::{Extent, ObjectCode, Rewriter, Rewritten};
 use sidestep_plan::{Index, Plan, Refusal, SiteKind, Technique, plan};
 
 /// The plan for the function `f` of assembly.
@@ -412,6 +412,42 @@ fn explanations() {
     let text = lines(&f("endbr64\npush %rbp\nmov %rsp,%rbp\npop %rbp\nret"), &not_watched(), false).join("\n");
     for part in ["technique   jump over several", "push   %rbp", "mov    %rsp,%rbp", "jmp    detour"] {
         assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
+/// The program's patch and ours destroyed each other.
+#[test]
+fn what_a_program_changes_itself_was_overwritten() {
+    let sled = "jmp 1f\n.byte 0x66,0x0f,0x1f,0x84,0,0,0,0,0\n1:";
+    let exit = "ret\n.byte 0x2e,0x66,0x0f,0x1f,0x84,0,0,0,0,0";
+    let body = format!("{sled} push %rbp\nmov %rdi,%rax\nadd $1,%rax\npop %rbp\n{exit}");
+    let source = function("f", &body)
+        + &function("before", "ret\n.skip 14,0x90")
+        + &function("g", "endbr64\nnop\nnop\npush %rbp\nmov %rdi,%rax\npop %rbp\nret");
+    let data = compile("a.s", &source, &SHARED);
+    let elf = parse(&data);
+    let mut code = elf.code.clone();
+    let [f, before, g] = ["f", "before", "g"].map(|name| elf.symbol(name));
+    let place = |start: Va, len, by| Rewritten { extent: Extent { start, len: Len(len) }, by };
+    let all = [
+        place(f, 11, Rewriter::XRay),
+        place(f.offset(20), 11, Rewriter::XRay),
+        place(before.offset(1), 20, Rewriter::Patchable),
+    ];
+    let free = Index::new(code.clone());
+    assert_eq!(plan(&free, f, false).unwrap().site, f);
+    assert_eq!(plan(&free, before, false).unwrap().technique, Technique::Jump);
+    code.rewritten = all.to_vec();
+    let index = Index::new(code);
+    // Entries are behind it, and nothing of it is written.
+    let entry = plan(&index, f, false).unwrap();
+    assert_eq!((entry.asked, entry.site, entry.technique), (f, f.offset(11), Technique::JumpOverSeveral));
+    let entry = plan(&index, g, false).unwrap();
+    assert_eq!((entry.asked, entry.site, entry.technique), (g, g.offset(6), Technique::JumpOverSeveral));
+    assert_eq!(plan(&index, before, false).unwrap().technique, Technique::Trap);
+    for inside in [f.offset(2), f.offset(20), g.offset(5)] {
+        let refusal = plan(&index, inside, false).unwrap_err();
+        assert!(refusal.reason.contains("the program itself changes"), "{inside}: {refusal}");
     }
 }
 

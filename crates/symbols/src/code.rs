@@ -7,7 +7,8 @@ use crate::eh;
 use crate::elf::{Elf, Section, word};
 use crate::function::{Function, FunctionKind};
 use crate::lsda::Landings;
-use crate::reloc::{Relocations, SEQUENCES};
+use crate::reloc::{PATCHABLE, Relocations, SEQUENCES, XRAY};
+use crate::rewritten;
 
 /// All but the bytes.
 pub(crate) fn collect(
@@ -58,8 +59,8 @@ pub(crate) fn collect(
 
     code.pointers = relocations.values.iter().copied().filter(|va| ranges.contain(*va)).collect();
     if elf.e_type == object::elf::ET_EXEC {
-        for section in data(elf)? {
-            code.pointers.extend(words(elf.isa, &section).filter(|va| ranges.contain(*va)));
+        for section in data(elf)?.iter().filter(|section| ![PATCHABLE, XRAY].contains(&section.name)) {
+            code.pointers.extend(words(elf.isa, section).filter(|va| ranges.contain(*va)));
         }
         // Text of 32-bit programs may hold tables of absolute addresses, too.
         for section in if elf.isa == Isa::X86 { text(elf)? } else { Vec::new() } {
@@ -69,6 +70,7 @@ pub(crate) fn collect(
     code.pointers.sort_unstable();
     code.pointers.dedup();
     code.restartable = restartable(elf, relocations)?;
+    code.rewritten = rewritten::read(elf, relocations)?;
     Ok(code)
 }
 

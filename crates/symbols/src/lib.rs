@@ -42,6 +42,7 @@ mod matcher;
 mod nearest;
 mod object;
 mod reloc;
+mod rewritten;
 mod symtab;
 mod types;
 mod unnamed;

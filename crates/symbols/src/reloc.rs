@@ -7,12 +7,16 @@ use object::elf::{self, Rel32, Rela64};
 use object::pod::slice_from_bytes;
 use sidestep_isa::{Isa, Len, Va};
 
-use crate::elf::{Elf, word};
+use crate::elf::{Elf, Section, word};
 use crate::symtab;
 
 /// The descriptions of restartable sequences, `struct rseq_cs` (include/uapi/linux/rseq.h), are
 /// here by convention.
 pub(crate) const SEQUENCES: &str = "__rseq_cs";
+/// The addresses of places that `-fpatchable-function-entry` has left for patches.
+pub(crate) const PATCHABLE: &str = "__patchable_function_entries";
+/// The places that XRay changes.
+pub(crate) const XRAY: &str = "xray_instr_map";
 
 /// What the dynamic linker stores, and where.
 #[derive(Debug, Default)]
@@ -100,14 +104,20 @@ fn rel(elf: &Elf, data: &[u8]) -> Result<Vec<Entry>, ()> {
 pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
     let mut found = Relocations::default();
     let (symbols, strings) = symtab::entries(elf, elf::SHT_DYNSYM)?.unwrap_or((Vec::new(), &[]));
-    let asked: Vec<Range<Va>> =
-        elf.sections.iter().filter(|s| s.name == SEQUENCES || s.is_array()).map(|s| s.va..s.end()).collect();
+    let ranges = |is_meant: &dyn Fn(&Section) -> bool| {
+        let sections = elf.sections.iter().filter(|s| is_meant(s));
+        sections.map(|s| s.va..s.end()).collect::<Vec<Range<Va>>>()
+    };
+    let rewritten = |s: &Section| s.name == PATCHABLE || s.name == XRAY;
+    let asked = ranges(&|s| s.name == SEQUENCES || s.is_array() || rewritten(s));
+    // Nobody jumps to what these say.
+    let no_pointers = ranges(&rewritten);
     for section in elf.sections.iter().filter(|s| s.is_alloc()) {
         let entries = match (section.sh_type, elf.isa) {
             (elf::SHT_RELA, Isa::X64) => rela(elf.data(section)?),
             (elf::SHT_REL, Isa::X86) => rel(elf, elf.data(section)?),
             (elf::SHT_RELR, _) => {
-                relr(elf, elf.data(section)?, &mut found.values);
+                relr(elf, elf.data(section)?, &no_pointers, &mut found.values);
                 continue;
             }
             _ => continue,
@@ -117,7 +127,9 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
             let value = Va(addend as u64);
             match kind {
                 Kind::Relative => {
-                    found.values.push(value);
+                    if !no_pointers.iter().any(|range| range.contains(&slot)) {
+                        found.values.push(value);
+                    }
                     if asked.iter().any(|range| range.contains(&slot)) {
                         found.slots.push((slot, value));
                     }
@@ -150,9 +162,12 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
 /// Packed relative relocations (gABI, "Relative Relocation Table"): an even word is an address to
 /// relocate; an odd one a bitmap of the words behind it, one less than it has bits. The addends are
 /// in the words themselves.
-fn relr(elf: &Elf, table: &[u8], values: &mut Vec<Va>) {
+fn relr(elf: &Elf, table: &[u8], no_pointers: &[Range<Va>], values: &mut Vec<Va>) {
     let (size, bits) = (elf.isa.word(), u64::from(elf.isa.bits()));
     let mut store = |at: u64| {
+        if no_pointers.iter().any(|range| range.contains(&Va(at))) {
+            return;
+        }
         if let Some(bytes) = elf.data_from(Va(at)).filter(|b| b.len() >= elf.word()) {
             values.push(Va(word(elf.isa, bytes, 0)));
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use sidestep_isa::Va;
+use sidestep_isa::object::{Rewriter, Rewritten};
 use sidestep_symbols::{DebugSearch, FunctionKind, Kind, Matcher, Object, ObjectError, Outcome, Source, by_address};
 use support::{compile, hex, readelf_functions, readelf_relocations, run, scratch, str};
 
@@ -492,5 +493,34 @@ fn restartable_sequences_are_where_their_descriptions_say() {
         let main = object.find(&Matcher::name("main"))[0].va;
         let found: Vec<_> = object.code().unwrap().restartable.iter().map(|e| (e.start.since(main), e.len.0)).collect();
         assert_eq!(found, [(1, 7), (12, 4)], "{flags:?}");
+    }
+}
+
+#[test]
+fn places_that_programs_change_are_where_their_tables_say() {
+    let source =
+        "__attribute__((noinline)) int twice(int x) { return 2 * x; }\nint main(int n, char **v) { return twice(n); }";
+    let dir = scratch("rewritten");
+    for (flags, by, lens) in [
+        (&["-fpatchable-function-entry=5"][..], Rewriter::Patchable, [5, 5]),
+        (&["-fpatchable-function-entry=16,14", "-fcf-protection"], Rewriter::Patchable, [20, 20]),
+        (&["-fpatchable-function-entry=3", "-Wl,-z,pack-relative-relocs"], Rewriter::Patchable, [3, 3]),
+        (&["-fpatchable-function-entry=3", "-no-pie"], Rewriter::Patchable, [3, 3]),
+    ] {
+        let program = compile(&dir, "rewritten.c", source, &[flags, &["-O1"]].concat());
+        let object = Object::open(&program, &[]).unwrap();
+        let code = object.code().unwrap();
+        let places: Vec<_> = ["main", "twice"]
+            .into_iter()
+            .filter_map(|name| {
+                let va = object.find(&Matcher::name(name))[0].va;
+                let is_here = |p: &&Rewritten| p.extent.start <= va.offset(4) && va < p.extent.start.plus(p.extent.len);
+                let place = code.rewritten.iter().find(is_here)?;
+                // Nothing jumps to the places.
+                assert!(!code.pointers.contains(&place.extent.start), "{flags:?}");
+                Some((place.by, place.extent.len.0))
+            })
+            .collect();
+        assert_eq!(places, lens.map(|len| (by, len)), "{flags:?}");
     }
 }

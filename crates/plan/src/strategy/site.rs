@@ -7,6 +7,7 @@ use sidestep_isa::{Len, Va};
 use super::{JUMP, Shape};
 use crate::index::Index;
 use crate::lead::{Lead, Needs, Placement};
+use crate::object::Extent;
 use crate::plan::{DisplacedInsn, Patch, Technique};
 use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, Stretch};
@@ -39,14 +40,21 @@ impl<'i, 'a> Site<'i, 'a> {
         if first.is_endbr() && !index.is_loop_head(first.next()) {
             first = at(first.next())?;
         }
+        // So does what the program changes itself at the start of a function. All of the function's
+        // calls come behind it.
+        if let Some(Extent { start, len }) = index.rewritten(&first).map(|place| place.extent)
+            && (index.is_start(asked) || index.is_start(first.va()))
+            && first.va() >= start
+            && stretch.end > start.plus(len)
+        {
+            first = at(start.plus(len))?;
+        }
         if first.is_int3() {
             return Err("there is a breakpoint already".into());
         }
         let va = first.va();
-        if let Some(start) = index.restartable(&first) {
-            return Err(format!(
-                "it is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer"
-            ));
+        if let Some(why) = index.stays(&first) {
+            return Err(why);
         }
         let code = index.code.text_from(va).unwrap_or_default();
         relocated_len(index.code.isa, code, va).map_err(|e| e.to_string())?;
@@ -103,7 +111,7 @@ impl<'i, 'a> Site<'i, 'a> {
         }
         index.control_flow_known(first.va(), Va(va.0 + 1))?;
         let second = index.code.insn_at(va).ok_or_else(|| x86::DecodeError { at: va }.to_string())?;
-        if second.is_int3() || index.restartable(&second).is_some() {
+        if second.is_int3() || index.stays(&second).is_some() {
             return Err(format!("`{second}` behind it has to stay where it is"));
         }
         let code = index.code.text_from(va).unwrap_or_default();
@@ -170,8 +178,8 @@ impl<'i, 'a> Site<'i, 'a> {
                 return Err(format!("the function ends at {at}, after {region} bytes, and execution goes on"));
             }
             let insn = self.index.code.insn_at(at).ok_or_else(|| x86::DecodeError { at }.to_string())?;
-            if let Some(start) = self.index.restartable(&insn) {
-                return Err(format!("the restartable sequence at {start} has to stay where it is"));
+            if let Some(why) = self.index.stays(&insn) {
+                return Err(why);
             }
             relocated_len(self.index.code.isa, &self.code[region..], at).map_err(|e| e.to_string())?;
             region += insn.len();
@@ -224,8 +232,8 @@ impl<'i, 'a> Site<'i, 'a> {
     pub fn first_of(&self, end: Va) -> Result<(), String> {
         for insn in self.displaced_to(end) {
             let decoded = insn.decoded(self.index.code.isa).map_err(|e| e.to_string())?;
-            if let Some(start) = self.index.restartable(&decoded) {
-                return Err(format!("the restartable sequence at {start} has to stay where it is"));
+            if let Some(why) = self.index.stays(&decoded) {
+                return Err(why);
             }
             relocated_len(self.index.code.isa, insn.bytes(), insn.va).map_err(|e| e.to_string())?;
         }
@@ -372,7 +380,7 @@ impl<'i, 'a> Site<'i, 'a> {
         let mut at = from;
         for insn in x86::sweep(self.index.code.isa, bytes, start) {
             match insn {
-                Ok(insn) if insn.is_filler() => at += insn.len(),
+                Ok(insn) if self.index.is_free(&insn) => at += insn.len(),
                 _ if self.zeros(start) => return Ok(()),
                 _ => return Err(format!("{next} the bytes at {start} are no padding")),
             }
