@@ -9,7 +9,7 @@ pub(crate) mod spec;
 pub(crate) mod startup;
 pub(crate) mod users;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +26,7 @@ use crate::follow::Follow;
 use crate::patch::detach;
 use crate::patch::switch::{Switch, Switched};
 use crate::patch::toggle;
+use crate::protection::Guard;
 use crate::resolve::names::Symbols;
 use crate::resolve::objects::Objects;
 use crate::results::Rings;
@@ -69,6 +70,8 @@ pub struct Session {
     symbols: Symbols,
     /// What of the processes looked like remains of a session, and was none.
     pub(crate) remains: Vec<(i32, String)>,
+    /// What looks at the cost of the probes.
+    pub(crate) guard: Option<Guard>,
 }
 
 impl Session {
@@ -85,6 +88,23 @@ impl Session {
         if !sidestep_sys::arch::thread_pointer_readable() {
             return Err(SessionError::NoFsgsbase);
         }
+        let guard = Guard::new(bundle, requests, options)?;
+        let mut session = Session::start_alone(target, bundle, requests, options, progress)?;
+        if let Some(mut guard) = guard {
+            guard.begin(&mut session);
+            session.guard = Some(guard);
+        }
+        Ok(session)
+    }
+
+    /// The same without anybody who looks at what the probes cost.
+    fn start_alone(
+        target: Target,
+        bundle: &Bundle,
+        requests: &[Request],
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
         match target {
             Target::Pid(pid) => Session::attach(&[pid], bundle, requests, options, progress),
             Target::Pids(mut pids) => {
@@ -120,6 +140,7 @@ impl Session {
             unwatched,
             symbols: Symbols::default(),
             remains: Vec::new(),
+            guard: None,
         }
     }
 
@@ -239,6 +260,12 @@ impl Session {
     /// Is one of the processes there that it knows?
     pub(crate) fn is_running(&mut self) -> bool {
         self.poll_own() == TargetState::Running || !self.others.is_empty()
+    }
+
+    /// Ids of the processes that it probes, but for children that were forked from them and
+    /// have changed nothing since.
+    pub fn processes(&self) -> Vec<i32> {
+        self.pids().collect()
     }
 
     /// Process id of the target.
@@ -392,12 +419,77 @@ impl Session {
         toggle::by_number(&self.process, self.shared()?, &numbers, to)
     }
 
+    /// The processes of the session, and their children, if these are followed.
+    pub(crate) fn members(&mut self) -> Vec<i32> {
+        let children = self.follow.as_mut().map(Follow::members).unwrap_or_default();
+        let mut all: Vec<i32> = self.pids().chain(children).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The processes, with where the session is in each: what one executes has its id, too.
+    pub(crate) fn places_of_processes(&self) -> HashSet<(i32, u64)> {
+        let place = |session: &Session| Some((session.pid(), session.shared().ok()?.0));
+        self.others.iter().chain([self]).filter_map(place).collect()
+    }
+
+    /// Disables probes, given by their ids, in all processes, and those that are at the same
+    /// functions or places: what counts at the entry and the return of a function ends together.
+    /// Gives the ids of all of them.
+    pub(crate) fn disable_together(&mut self, ids: &[usize]) -> (Vec<usize>, Result<Switched, SessionError>) {
+        let children = self.follow.as_mut().map(Follow::members).unwrap_or_default();
+        if !children.is_empty() {
+            for pid in self.pids().collect::<Vec<_>>() {
+                self.adopt_children(pid, &children);
+            }
+        }
+        let rows = rows(&self.installer.numbers);
+        let mut ids: BTreeSet<usize> = ids.iter().copied().collect();
+        let numbers = loop {
+            let count = ids.len();
+            let probes = &self.installer.probes;
+            let function = |probe: &Probe| (probe.object.clone(), probe.name.clone());
+            let functions: HashSet<_> = ids.iter().filter_map(|id| probes.get(*id)).map(function).collect();
+            ids.extend(probes.iter().filter(|probe| functions.contains(&function(probe))).map(|probe| probe.id));
+            let named = ids.iter().filter_map(|id| self.installer.numbers.get(*id));
+            let mut numbers: HashSet<u32> = named.flat_map(Numbers::all).collect();
+            for session in self.others.iter().chain([&*self]) {
+                // One that has ended has no sites.
+                let shared = session.shared();
+                let _ = shared.and_then(|shared| toggle::add_neighbours(&session.process, shared, &mut numbers));
+            }
+            ids.extend(numbers.iter().filter_map(|number| rows.get(number)));
+            if ids.len() == count {
+                break numbers;
+            }
+        };
+        let mut all = Ok(Switched::default());
+        for session in self.others.iter().chain([&*self]) {
+            let off = |shared| toggle::by_number(&session.process, shared, &numbers, Switch::Off);
+            match (session.shared().and_then(off), &mut all) {
+                (Ok(switched), Ok(all)) => all.add(switched),
+                (Err(error), Ok(_)) if session.process.is_alive() && !session.process.is_replaced() => all = Err(error),
+                _ => {}
+            }
+        }
+        (ids.into_iter().collect(), all)
+    }
+
     fn shared(&self) -> Result<Va, SessionError> {
         self.installer.shared(&self.process)
     }
 
     /// Is the target still there? Of several processes, is one? Never blocks.
     pub fn poll(&mut self) -> TargetState {
+        let state = self.poll_all();
+        if state == TargetState::Running {
+            self.look_at_costs();
+        }
+        state
+    }
+
+    fn poll_all(&mut self) -> TargetState {
         let more = match self.follow.take() {
             Some(mut follow) => {
                 let more = follow.serve(self);
