@@ -96,6 +96,7 @@ const RECIPES: &[Recipe] = &[
     recipe("beside", CC, &["beside.c"]),
     recipe("based", CC, &["based.c"]),
     recipe("load", CC, &["load.c"]),
+    recipe("hot", CC, &["hot.c"]),
     recipe("many", CC, &["many.c"]),
     recipe("many-10000", &["cc", "-O2", "-pthread", CALLS, "-DTEN_THOUSAND"], &["many.c"]),
     recipe("reload", CC, &["reload.c"]),

@@ -53,6 +53,14 @@ impl Costs {
                         sink.line(&line("overhead", vec![share, ("hottest", json::object(hottest))]))?;
                     }
                 }
+                Event::Measured(handlers, trap) => {
+                    let text = |(request, cost): &(usize, f64)| {
+                        let request = requests.get(*request);
+                        format!("{cost:.1} ns at {}", request.map_or("?", |request| request.pattern.text.as_str()))
+                    };
+                    let handlers: Vec<String> = handlers.iter().map(text).collect();
+                    sink.detail(&format!("a hit costs about {}; as a trap {trap:.0} ns more", listed(&handlers)));
+                }
                 Event::Unmeasured(reason) => {
                     sink.detail(&format!("what a hit costs could not be measured: {reason}"));
                 }

@@ -75,6 +75,10 @@ impl Guard {
             Overhead::Warned(_) => Known::Nothing,
             Overhead::Ignored => Known::Never,
         };
+        let events = match &known {
+            Known::Costs(costs) => vec![measured(costs, requests)],
+            _ => Vec::new(),
+        };
         let now = Instant::now();
         Ok(Some(Guard {
             protection,
@@ -90,7 +94,7 @@ impl Guard {
             spent: HashSet::new(),
             done: HashSet::new(),
             warned: false,
-            events: Vec::new(),
+            events,
         }))
     }
 
@@ -170,7 +174,10 @@ impl Guard {
             }
             Known::Soon(answer) => {
                 match answer.try_recv() {
-                    Ok(Ok(costs)) => self.known = Known::Costs(costs),
+                    Ok(Ok(costs)) => {
+                        self.events.push(measured(&costs, &self.requests));
+                        self.known = Known::Costs(costs);
+                    }
                     Ok(Err(reason)) => self.give_up(reason),
                     Err(TryRecvError::Disconnected) => self.give_up("its thread has ended".to_owned()),
                     Err(TryRecvError::Empty) => {}
@@ -280,6 +287,11 @@ impl Guard {
         }
         self.done = now;
     }
+}
+
+fn measured(costs: &Costs, requests: &[Request]) -> Event {
+    let (handlers, trap) = costs.by_request(requests);
+    Event::Measured(handlers, trap)
 }
 
 /// What each process of a session has used so far.

@@ -58,6 +58,9 @@ pub enum Event {
         /// Its share.
         of_hottest: f64,
     },
+    /// What a hit costs that takes a jump, in nanoseconds, by the number of a request, and how much
+    /// more one that takes a trap.
+    Measured(Vec<(usize, f64)>, f64),
     /// It is not known what a hit costs: a clause for the user.
     Unmeasured(String),
 }
