@@ -32,8 +32,8 @@ static void *call_cold(void *arg)
 {
     (void)arg;
     for (long i = 0; !stop; i++) {
-        struct timespec ms = { 0, 1000000 };
-        nanosleep(&ms, NULL);
+        struct timespec pause = { 0, 10000000 };
+        nanosleep(&pause, NULL);
         if (cold(i) != (i ^ 5))
             __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
     }

@@ -25,6 +25,8 @@ const FUNCTIONS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// While it is, records are taken out of the rings this often: who finds a full ring costs less.
 const DRAIN: Duration = Duration::from_micros(500);
+/// Bytes of the rings, each thread that may come counted.
+const RING: usize = if size_of::<usize>() == 4 { 1 << 20 } else { 1 << 22 };
 /// Nothing costs less than this many nanoseconds: less cannot be measured.
 const LEAST: f64 = 0.1;
 
@@ -163,7 +165,7 @@ impl Process {
         let options = Options {
             interpret: options.interpret,
             frame_pointers: options.frame_pointers,
-            ring_bytes: 1 << 22,
+            ring_bytes: RING,
             missing: Missing::Noted,
             ..Options::default()
         };

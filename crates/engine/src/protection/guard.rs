@@ -6,7 +6,6 @@
 //! the window.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -298,42 +297,4 @@ fn measured(costs: &Costs, requests: &[Request]) -> Event {
 fn used(session: &mut Session) -> HashMap<i32, Duration> {
     let pids = session.members();
     pids.into_iter().filter_map(|pid| Some((pid, sidestep_sys::cpu_time(pid)?))).collect()
-}
-
-impl Session {
-    /// What there is to say about the cost of the probes since the last time.
-    pub fn take_events(&mut self) -> Vec<Event> {
-        self.guard.as_mut().map(|guard| std::mem::take(&mut guard.events)).unwrap_or_default()
-    }
-
-    /// How often [`Session::poll`] has to be called at least, so that limits are kept.
-    pub fn poll_period(&self) -> Duration {
-        self.guard.as_ref().map_or(Duration::MAX, Guard::period)
-    }
-
-    /// Have all probes had the hits that they may have, and will no others come?
-    pub fn is_spent(&self) -> bool {
-        let is_final = self.awaited().is_empty() && !self.installer.listens();
-        is_final && self.guard.as_ref().is_some_and(|guard| guard.is_spent(self.probes().len()))
-    }
-
-    /// Looks at what probes cost.
-    pub(crate) fn look_at_costs(&mut self) {
-        let Some(mut guard) = self.guard.take() else { return };
-        if self.attached {
-            guard.look(self);
-        }
-        self.guard = Some(guard);
-    }
-
-    /// Says in the target what each probe takes of its CPU time, for whoever asks.
-    pub(crate) fn tell_shares(&self, shares: &[f64]) {
-        let Some(regions) = self.installer.regions() else { return };
-        for (numbers, share) in self.installer.numbers.iter().zip(shares) {
-            let Some(number) = numbers.first() else { continue };
-            let millionths = (share.clamp(0.0, 1.0) * 1e6) as u64;
-            let at = regions.layout.shares_off + 8 * u64::from(number);
-            regions.common.u64(at).store(1 + millionths, Ordering::Relaxed);
-        }
-    }
 }

@@ -3,13 +3,14 @@
 mod attach;
 mod extend;
 pub(crate) mod installer;
+mod protect;
 pub(crate) mod reclaim;
 mod registry;
 pub(crate) mod spec;
 pub(crate) mod startup;
 pub(crate) mod users;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -417,63 +418,6 @@ impl Session {
         }
         let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id)).flat_map(Numbers::all).collect();
         toggle::by_number(&self.process, self.shared()?, &numbers, to)
-    }
-
-    /// The processes of the session, and their children, if these are followed.
-    pub(crate) fn members(&mut self) -> Vec<i32> {
-        let children = self.follow.as_mut().map(Follow::members).unwrap_or_default();
-        let mut all: Vec<i32> = self.pids().chain(children).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
-    /// The processes, with where the session is in each: what one executes has its id, too.
-    pub(crate) fn places_of_processes(&self) -> HashSet<(i32, u64)> {
-        let place = |session: &Session| Some((session.pid(), session.shared().ok()?.0));
-        self.others.iter().chain([self]).filter_map(place).collect()
-    }
-
-    /// Disables probes, given by their ids, in all processes, and those that are at the same
-    /// functions or places: what counts at the entry and the return of a function ends together.
-    /// Gives the ids of all of them.
-    pub(crate) fn disable_together(&mut self, ids: &[usize]) -> (Vec<usize>, Result<Switched, SessionError>) {
-        let children = self.follow.as_mut().map(Follow::members).unwrap_or_default();
-        if !children.is_empty() {
-            for pid in self.pids().collect::<Vec<_>>() {
-                self.adopt_children(pid, &children);
-            }
-        }
-        let rows = rows(&self.installer.numbers);
-        let mut ids: BTreeSet<usize> = ids.iter().copied().collect();
-        let numbers = loop {
-            let count = ids.len();
-            let probes = &self.installer.probes;
-            let function = |probe: &Probe| (probe.object.clone(), probe.name.clone());
-            let functions: HashSet<_> = ids.iter().filter_map(|id| probes.get(*id)).map(function).collect();
-            ids.extend(probes.iter().filter(|probe| functions.contains(&function(probe))).map(|probe| probe.id));
-            let named = ids.iter().filter_map(|id| self.installer.numbers.get(*id));
-            let mut numbers: HashSet<u32> = named.flat_map(Numbers::all).collect();
-            for session in self.others.iter().chain([&*self]) {
-                // One that has ended has no sites.
-                let shared = session.shared();
-                let _ = shared.and_then(|shared| toggle::add_neighbours(&session.process, shared, &mut numbers));
-            }
-            ids.extend(numbers.iter().filter_map(|number| rows.get(number)));
-            if ids.len() == count {
-                break numbers;
-            }
-        };
-        let mut all = Ok(Switched::default());
-        for session in self.others.iter().chain([&*self]) {
-            let off = |shared| toggle::by_number(&session.process, shared, &numbers, Switch::Off);
-            match (session.shared().and_then(off), &mut all) {
-                (Ok(switched), Ok(all)) => all.add(switched),
-                (Err(error), Ok(_)) if session.process.is_alive() && !session.process.is_replaced() => all = Err(error),
-                _ => {}
-            }
-        }
-        (ids.into_iter().collect(), all)
     }
 
     fn shared(&self) -> Result<Va, SessionError> {
