@@ -35,6 +35,7 @@ mod post;
 mod printed;
 mod programs;
 mod promotion;
+mod protection;
 mod provider;
 mod races;
 mod realworld;

@@ -140,6 +140,12 @@ again! {
         one_of_two_jumps_that_overlap_is_there, a_site_that_is_to_be_a_trap_stays_one, faults_are_seen_where_they_are,
         counts_are_exact_while_neighbours_come_and_go, those_who_switch_may_die,
     }
+    protection {
+        the_hottest_probe_was_kept_whatever_it_cost, an_entry_was_disabled_without_its_return,
+        costly_probes_are_warned_of_once, children_kept_a_probe_that_was_disabled,
+        a_probe_that_is_enabled_again_is_looked_at_again, hits_are_limited, calls_that_are_timed_end_together,
+        memory_is_limited, time_is_limited, who_attaches_is_logged,
+    }
     displaced {
         every_answer_is_the_same_with_and_without_probes, every_answer_of_a_static_program_is_the_same,
         a_retry_is_a_hit_where_the_probe_is, handlers_from_before_the_attach_and_from_meanwhile_stay,

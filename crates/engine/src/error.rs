@@ -228,6 +228,23 @@ pub enum SessionError {
         "the maps need too much memory: give them fewer or smaller entries (those per CPU are kept for each thread)"
     )]
     MapsTooLarge,
+    /// The user limits the memory.
+    #[error(
+        "the probes need {} of memory in the process, and --max-memory allows {}: raise it, or probe less",
+        crate::protection::bytes(*needed), crate::protection::bytes(*limit)
+    )]
+    MemoryLimit {
+        /// What would do, in bytes.
+        needed: u64,
+        /// What was allowed.
+        limit: u64,
+    },
+    /// What a hit costs on this machine cannot be measured.
+    #[error("cannot measure what a hit costs, which --max-overhead needs: {reason}")]
+    Unmeasured {
+        /// A clause for the user.
+        reason: String,
+    },
     /// A program is not proven to be harmless.
     #[error(transparent)]
     Verify(#[from] sidestep_bpf::verify::VerifyError),
