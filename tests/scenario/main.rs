@@ -37,6 +37,7 @@ mod programs;
 mod promotion;
 mod provider;
 mod races;
+mod random;
 mod realworld;
 mod records;
 mod redis;
