@@ -154,6 +154,10 @@ impl Subject {
             let known = counts.as_ref().filter(|_| site.hits.is_some() && !site.text.starts_with("rep"));
             site.hits = known.map(|counts| counts.get(&site.va).copied().unwrap_or(0));
         }
+        let faults = plain.stdout.lines().filter_map(|line| line.strip_prefix("fault "));
+        for va in faults.filter_map(|at| u64::from_str_radix(at, 16).ok()) {
+            forget(&mut sites, va + build.base());
+        }
         // Padding is no instruction of a function.
         let is_padding = |text: &str| ["nop", "cs ", "data16", "xchg   %ax,%ax"].iter().any(|s| text.starts_with(s));
         sites.retain(|site| site.hits.is_some_and(|hits| hits > 0) || !is_padding(&site.text));
@@ -236,10 +240,13 @@ impl Subject {
             *checked.techniques.entry(name).or_default() += count;
         }
         refused.extend(&refusals);
-        if group.iter().all(|i| refusals.contains(&self.sites[*i].va)) {
+        let none = output.stderr.contains("nothing can be probed");
+        if none || group.iter().all(|i| refusals.contains(&self.sites[*i].va)) {
+            refused.extend(group.iter().map(|i| self.sites[*i].va).filter(|_| none));
             return None;
         }
-        if output.status != self.plain.status || output.stdout != self.plain.stdout {
+        // The tool ends as a shell does after a program that was killed.
+        if output.code() != self.plain.code() || output.stdout != self.plain.stdout {
             return Some(format!("{output}\n--- instead of\n{}", self.plain));
         }
         if output.stderr.contains("Total missed hit count") {
@@ -256,7 +263,8 @@ impl Subject {
         match handler {
             Handler::Sum => {
                 let expected: Option<u64> = probed.iter().map(|site| Some(site.hits? * weight(site.va))).sum();
-                let sum: u64 = map.split('}').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+                let sum: u64 =
+                    map.split('}').next().and_then(|number| number.trim_matches('"').parse().ok()).unwrap_or(0);
                 checked.hits += probed.iter().filter_map(|site| site.hits).sum::<u64>();
                 expected.filter(|expected| *expected != sum).map(|expected| format!("a sum of {sum} for {expected}"))
             }
@@ -276,6 +284,15 @@ impl Subject {
                 })
             }
         }
+    }
+}
+
+/// Callgrind counts a run of instructions when it is left by a jump, not when one of them faults.
+fn forget(sites: &mut [Site], fault: u64) {
+    let end = sites.partition_point(|site| site.va <= fault);
+    let ends_run = |text: &str| ["call", "jmp", "ret", "notrack", "bnd"].iter().any(|start| text.starts_with(start));
+    for site in sites[..end].iter_mut().rev().take_while(|site| !ends_run(&site.text)) {
+        site.hits = None;
     }
 }
 

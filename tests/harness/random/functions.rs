@@ -65,15 +65,24 @@ impl Kind {
     }
 }
 
+/// What a build allows.
+#[derive(Clone, Copy)]
+pub struct Allowed {
+    /// Tables of distances between labels.
+    pub distances: bool,
+    /// Instructions that throw when they fault.
+    pub faults: bool,
+}
+
 /// The definition of `f{index}`, of `count`.
-pub fn function(rng: &mut Rng, kind: Kind, index: usize, count: usize, distances: bool) -> String {
+pub fn function(rng: &mut Rng, kind: Kind, index: usize, count: usize, allowed: Allowed) -> String {
     let calls = !matches!(kind, Kind::Leaf | Kind::Float | Kind::Atomic);
     let scope = Scope { function: index, count, variables: 3 + rng.below(5), calls };
-    let mut body = Body { rng, scope, text: String::new(), indent: 1, in_loop: 0, budget: 14 };
+    let mut body = Body { rng, scope, text: String::new(), indent: 1, faults: allowed.faults, in_loop: 0, budget: 14 };
     match kind {
         Kind::Calls => body.calls(),
         Kind::Leaf => body.leaf(),
-        Kind::Threaded => return labels::threaded(body.rng, index, &body.scope, distances),
+        Kind::Threaded => return labels::threaded(body.rng, index, &body.scope, allowed.distances),
         Kind::Assembly => return labels::assembly(body.rng, index),
         Kind::Float => body.float(),
         Kind::Frame => return body.frame(index),
@@ -93,6 +102,7 @@ struct Body<'a> {
     scope: Scope,
     text: String,
     indent: usize,
+    faults: bool,
     /// How many loops are around.
     in_loop: usize,
     /// Statements that may still come.
@@ -240,7 +250,7 @@ impl Body<'_> {
             self.indent += 1;
             self.statement(2);
             let (x, y) = (self.scope.variable(self.rng), self.scope.variable(self.rng));
-            let text = match self.rng.below(4) {
+            let text = match if self.faults { self.rng.below(4) } else { 3 } {
                 0 => format!("{{ u64 *p = {x} % 3 ? &words[{x} & 15] : nullptr; {y} += *(volatile u64 *)p; }}"),
                 1 => format!("{{ volatile int d = (int)({x} % 3); {y} += 100 / d; }}"),
                 2 => format!("{{ volatile u64 *p = {x} % 4 ? words : nullptr; p[3] = {y} & 255; {x} ^= p[3]; }}"),

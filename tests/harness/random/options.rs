@@ -127,6 +127,17 @@ impl Build {
         Build { language, is_gcc, options, profiled }
     }
 
+    /// Whether instructions that fault may throw: clang takes the option, and has no such thing.
+    pub fn faults(&self) -> bool {
+        self.is_gcc && self.options.contains(&"-fnon-call-exceptions")
+    }
+
+    /// Where the file's addresses begin.
+    pub fn base(&self) -> u64 {
+        let fixed = self.options.iter().any(|option| ["-no-pie", "-static"].contains(option));
+        if fixed { 0x40_0000 } else { 0 }
+    }
+
     /// The command without files.
     fn compiler(&self) -> Command {
         Command::new(match (self.is_gcc, self.language) {

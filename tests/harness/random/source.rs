@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::functions::{self, Kind};
+use super::functions::{self, Allowed, Kind};
 use super::{Build, Rng};
 
 /// What the source is written in.
@@ -16,7 +16,8 @@ pub enum Language {
 }
 
 /// What all functions use. `CALL` is bounded by `fuel`, so a program ends whoever calls whom.
-const HEAD: &str = r#"#include <alloca.h>
+const HEAD: &str = r#"#define _GNU_SOURCE
+#include <alloca.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -24,6 +25,7 @@ const HEAD: &str = r#"#include <alloca.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucontext.h>
 
 typedef unsigned long u64;
 typedef long i64;
@@ -63,7 +65,15 @@ const FAIL_CPP: &str = r#"
 static volatile u64 failed;
 struct Guard { u64 *to; u64 by; Guard(u64 *t, u64 b) : to(t), by(b) { *to += b; } ~Guard() { *to ^= by * 3; sink = by; } };
 COLD __attribute__((noreturn)) void fail(u64 code) { failed = code; if (code & 1) throw (int)code; throw code; }
-static void fault(int) { throw 'f'; }
+static u64 faults[64], fault_count;
+extern "C" char __executable_start[];
+static void fault(int, siginfo_t *, void *context)
+{
+    u64 at = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] - (u64)__executable_start, i = 0;
+    while (i < fault_count && faults[i] != at) i++;
+    if (i == fault_count && i < 64) faults[fault_count++] = at;
+    throw 'f';
+}
 "#;
 
 const MAIN_C: &str = r#"
@@ -90,8 +100,8 @@ const MAIN_CPP: &str = r#"
 int main(int argc, char **argv)
 {
     struct sigaction action = {};
-    action.sa_handler = fault;
-    action.sa_flags = SA_NODEFER;
+    action.sa_sigaction = fault;
+    action.sa_flags = SA_NODEFER | SA_SIGINFO;
     sigaction(SIGSEGV, &action, nullptr);
     sigaction(SIGFPE, &action, nullptr);
     long rounds = argc > 1 ? atol(argv[1]) : 4;
@@ -110,6 +120,7 @@ int main(int argc, char **argv)
         sum = mix(sum, own + words[i & 15]);
     }
     printf("%016lx %016lx\n", sum, state);
+    for (u64 i = 0; i < fault_count; i++) printf("fault %lx\n", faults[i]);
     return 0;
 }
 "#;
@@ -137,9 +148,10 @@ pub fn source(rng: &mut Rng, build: &Build) -> String {
     if rng.one_in(2) {
         order.reverse();
     }
+    let allowed = Allowed { distances: !build.options.contains(&"-flto") && !build.profiled, faults: build.faults() };
     for i in order {
         text.push('\n');
-        text += &functions::function(rng, drawn[i], i, count, !build.options.contains(&"-flto") && !build.profiled);
+        text += &functions::function(rng, drawn[i], i, count, allowed);
     }
     text += &if cpp { MAIN_CPP } else { MAIN_C }.replace("FUEL", &FUEL.to_string());
     text
