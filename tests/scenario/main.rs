@@ -38,6 +38,7 @@ mod promotion;
 mod protection;
 mod provider;
 mod races;
+mod random;
 mod realworld;
 mod records;
 mod redis;
