@@ -19,6 +19,8 @@ pub fn instrumentation_that_comes_and_goes_destroyed_the_jump() {
         for kind in [&["-v"][..], &["--no-optimize"]] {
             let mut program = Program::start(&mut Command::new(&path));
             let pid = program.pid().to_string();
+            // The first change splits the mapping.
+            assert_eq!((program.ask("patch 1"), program.ask("patch 0")), (1, 1));
             let before = Snapshot::of(program.pid());
             let (report, ()) = during(&[&[tool, "-p", &pid, "leaf"], kind].concat(), || {
                 for _ in 0..3 {

@@ -1,9 +1,7 @@
 //! One file per command; [`watch`] is the life of a probing command, from the attach to the exit
 //! status.
 
-mod audit;
 mod bpf;
-mod costs;
 mod coverage;
 mod detach;
 mod explain;

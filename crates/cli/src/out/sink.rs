@@ -47,7 +47,6 @@ pub struct Sink {
     to_file: bool,
     format: Format,
     quiet: bool,
-    verbose: bool,
     /// Nothing is written before it must be.
     holds_back: bool,
     /// There is something that a blank line can separate the next results from.
@@ -57,8 +56,7 @@ pub struct Sink {
 impl Sink {
     /// As the flags have it.
     pub fn of(output: &Output) -> anyhow::Result<Sink> {
-        let sink = Sink::open(output.file.as_deref(), output.format, output.detail.quiet)?;
-        Ok(Sink { verbose: output.detail.verbose, ..sink })
+        Sink::open(output.file.as_deref(), output.format, output.detail.quiet)
     }
 
     /// Opens the file, if one was given.
@@ -77,7 +75,6 @@ impl Sink {
             to_file: file.is_some(),
             format,
             quiet,
-            verbose: false,
             holds_back: false,
             written: false,
         })
@@ -136,13 +133,6 @@ impl Sink {
     pub fn note(&self, text: &str) {
         if !self.quiet {
             say(&format!("sidestep: {text}"));
-        }
-    }
-
-    /// A remark for who wants to know more.
-    pub fn detail(&self, text: &str) {
-        if self.verbose {
-            self.note(text);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, Target};
@@ -16,7 +16,6 @@ use super::{Source, Tool as ScriptTool, attach};
 use crate::cmd::explain;
 use crate::cmd::losses::Losses;
 use crate::cmd::watch::{self, Job, Pace, Tool};
-use crate::flags::Timing;
 use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::outlet;
 use crate::out::sink::Sink;
@@ -83,8 +82,7 @@ pub fn run(
     if matches!(flags.target.target(), Target::Command(_)) {
         bundle.pid = Some(compiled.command);
     }
-    let timing = timing(flags);
-    let job = Job { timing: Some(&timing), ..job(flags, &bundle, &requests) };
+    let job = job(flags, &bundle, &requests);
     let mut running = Running {
         script,
         probes,
@@ -114,11 +112,6 @@ fn job<'a>(flags: &'a Flags, bundle: &'a Bundle, requests: &'a [Request]) -> Job
     Job { target, timing: None, output, engine, bundle, requests }
 }
 
-/// A script prints what it is told to.
-fn timing(flags: &Flags) -> Timing {
-    Timing { interval: None, duration: flags.more.duration, timestamp: false }
-}
-
 fn needs_symbols(compiled: &Compiled) -> bool {
     !compiled.stack_of.is_empty() || compiled.uses_symbols
 }
@@ -137,12 +130,10 @@ fn alone(
     script.started(probes, flags.output.detail.quiet, sink)?;
     script.begin(maps, sink)?;
     script.start_intervals();
-    let end = flags.more.duration.map(|duration| Instant::now() + duration);
-    let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-    while script.exit.is_none() && left() > Duration::ZERO {
+    while script.exit.is_none() {
         losses.look_local(maps, sink)?;
         sink.flush()?;
-        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600)).min(left());
+        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600));
         let is_read = !outlet::is_full();
         if signals.wait(if is_read { wait } else { watch::UNREAD_PERIOD }).is_some() {
             break;
