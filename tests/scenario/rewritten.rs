@@ -15,30 +15,38 @@ fn work(n: i64, by: i64) -> i64 {
 #[test]
 pub fn instrumentation_that_comes_and_goes_destroyed_the_jump() {
     let Some(path) = target("xray") else { return };
-    for tool in ["funccount", "funclatency"] {
-        for kind in [&["-v"][..], &["--no-optimize"]] {
-            let mut program = Program::start(&mut Command::new(&path));
-            let pid = program.pid().to_string();
-            // The first change splits the mapping.
-            assert_eq!((program.ask("patch 1"), program.ask("patch 0")), (1, 1));
-            let before = Snapshot::of(program.pid());
-            let (report, ()) = during(&[&[tool, "-p", &pid, "leaf"], kind].concat(), || {
-                for _ in 0..3 {
-                    assert_eq!(program.ask("work 100"), work(100, 1));
-                    assert_eq!(program.ask("patch 1"), 1);
-                    assert_eq!(program.ask("work 100"), work(100, 1));
-                    assert_eq!(program.ask("patch 0"), 1);
-                }
-            });
-            if tool == "funccount" {
-                report.assert_count("leaf", 600);
+    for kind in [&["-v"][..], &["--no-optimize"]] {
+        let mut program = Program::start(&mut Command::new(&path));
+        let pid = program.pid().to_string();
+        // The first change splits the mapping.
+        assert_eq!((program.ask("patch 1"), program.ask("patch 0")), (1, 1));
+        let before = Snapshot::of(program.pid());
+        let (report, ()) = during(&[&["funccount", "-p", &pid, "leaf"], kind].concat(), || {
+            for _ in 0..3 {
+                assert_eq!(program.ask("work 100"), work(100, 1));
+                assert_eq!(program.ask("patch 1"), 1);
+                assert_eq!(program.ask("work 100"), work(100, 1));
+                assert_eq!(program.ask("patch 0"), 1);
             }
-            // What XRay says of both functions.
-            assert_eq!((program.ask("entries 0"), program.ask("exits 0")), (600, 600));
-            before.assert_same(&Snapshot::of(program.pid()));
-            program.finish().ok();
-        }
+        });
+        report.assert_count("leaf", 600);
+        // What XRay says of both functions.
+        assert_eq!((program.ask("entries 0"), program.ask("exits 0")), (600, 600));
+        before.assert_same(&Snapshot::of(program.pid()));
+        program.finish().ok();
     }
+}
+
+/// The exits of such a function are changed, too.
+#[test]
+pub fn returns_of_instrumented_functions_are_refused() {
+    let Some(path) = target("xray") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let before = Snapshot::of(program.pid());
+    let output = run(&mut sidestep(&["funclatency", "-p", &program.pid().to_string(), "leaf"]), LIMIT);
+    assert!(output.code() == 1 && output.stderr.contains("(XRay)"), "{output}");
+    before.assert_same(&Snapshot::of(program.pid()));
+    program.finish().ok();
 }
 
 /// The same where it is there at the attach, and at the detach.
