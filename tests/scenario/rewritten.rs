@@ -41,7 +41,7 @@ pub fn instrumentation_that_comes_and_goes_destroyed_the_jump() {
 #[test]
 pub fn returns_of_instrumented_functions_are_refused() {
     let Some(path) = target("xray") else { return };
-    let mut program = Program::start(&mut Command::new(&path));
+    let program = Program::start(&mut Command::new(&path));
     let before = Snapshot::of(program.pid());
     let output = run(&mut sidestep(&["funclatency", "-p", &program.pid().to_string(), "leaf"]), LIMIT);
     assert!(output.code() == 1 && output.stderr.contains("(XRay)"), "{output}");
