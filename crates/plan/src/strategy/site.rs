@@ -42,12 +42,11 @@ impl<'i, 'a> Site<'i, 'a> {
         }
         // So does what the program changes itself at the start of a function. All of the function's
         // calls come behind it.
-        if let Some(Extent { start, len }) = index.rewritten(&first).map(|place| place.extent)
-            && (index.is_start(asked) || index.is_start(first.va()))
-            && first.va() >= start
-            && stretch.end > start.plus(len)
-        {
-            first = at(start.plus(len))?;
+        if let Some(Extent { start, len }) = index.rewritten(&first).map(|place| place.extent) {
+            let at_entry = index.is_start(asked) || index.is_start(first.va());
+            if at_entry && first.va() >= start && stretch.end > start.plus(len) {
+                first = at(start.plus(len))?;
+            }
         }
         if first.is_int3() {
             return Err("there is a breakpoint already".into());
