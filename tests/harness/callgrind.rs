@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::build::target_dir;
-use crate::process::{LIMIT, run};
+use crate::process::{LIMIT, Output, run};
 
 /// Runs a program under callgrind. Gives the number of executions by link-time address, of the
 /// functions whose name `wanted` likes.
@@ -12,7 +13,7 @@ use crate::process::{LIMIT, run};
 /// # Panics
 /// If valgrind is not installed or the program fails.
 pub fn executions(program: &Command, wanted: impl Fn(&str) -> bool) -> BTreeMap<u64, u64> {
-    parse(&profile(program), |_, name| wanted(name))
+    parse(&profile(program).unwrap_or_else(|output| panic!("{output}")), |_, name| wanted(name))
 }
 
 /// The same of all code of an object, by the start of its file's name.
@@ -20,22 +21,36 @@ pub fn executions(program: &Command, wanted: impl Fn(&str) -> bool) -> BTreeMap<
 /// # Panics
 /// As [`executions`].
 pub fn executions_in(program: &Command, object: &str) -> BTreeMap<u64, u64> {
-    parse(&profile(program), |path, _| path.rsplit('/').next().is_some_and(|name| name.starts_with(object)))
+    try_executions_in(program, object).unwrap_or_else(|output| panic!("{output}"))
 }
 
-fn profile(program: &Command) -> String {
+/// The same.
+///
+/// # Errors
+/// If the program fails: callgrind does not know all instructions.
+pub fn try_executions_in(program: &Command, object: &str) -> Result<BTreeMap<u64, u64>, Output> {
+    let profile = profile(program)?;
+    Ok(parse(&profile, |path, _| path.rsplit('/').next().is_some_and(|name| name.starts_with(object))))
+}
+
+fn profile(program: &Command) -> Result<String, Output> {
     let dir = target_dir().join("test-targets");
-    let thread = std::thread::current().name().unwrap_or("main").replace(':', "-");
-    let file = dir.join(format!("callgrind.{}.{thread}", std::process::id()));
+    let _ = std::fs::create_dir_all(&dir);
+    static PROFILES: AtomicU64 = AtomicU64::new(0);
+    let number = PROFILES.fetch_add(1, Ordering::Relaxed);
+    let file = dir.join(format!("callgrind.{}.{number}", std::process::id()));
     let mut command = Command::new("valgrind");
     command.args(["-q", "--tool=callgrind", "--dump-instr=yes", "--compress-strings=no", "--compress-pos=no"]);
     // Else jumps of the linkage table count at the call.
     command.arg("--skip-plt=no");
     command.arg(format!("--callgrind-out-file={}", file.display())).arg(program.get_program()).args(program.get_args());
-    run(&mut command, LIMIT).ok();
-    let profile = std::fs::read_to_string(&file).expect("callgrind's profile");
+    let output = run(&mut command, LIMIT);
+    let profile = std::fs::read_to_string(&file);
     let _ = std::fs::remove_file(&file);
-    profile
+    if output.code() != 0 {
+        return Err(output);
+    }
+    Ok(profile.expect("callgrind's profile"))
 }
 
 /// The format is in valgrind's manual, "Callgrind Format Specification": `ob=` is the object of the

@@ -7,6 +7,7 @@ pub mod build;
 pub mod callgrind;
 pub mod kernel;
 pub mod process;
+pub mod random;
 pub mod redis;
 pub mod shell;
 pub mod snapshot;

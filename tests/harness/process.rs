@@ -109,18 +109,29 @@ impl Running {
     ///
     /// # Panics
     /// If that takes longer than `limit`.
-    pub fn finish(mut self, limit: Duration) -> Output {
+    pub fn finish(self, limit: Duration) -> Output {
+        let what = self.what.clone();
+        self.end(limit).unwrap_or_else(|output| panic!("not done after {limit:?}: {what}\n{output}"))
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// If that takes longer than `limit`: what it has written so far. It is killed.
+    pub fn end(mut self, limit: Duration) -> Result<Output, Output> {
         let status = self.wait(limit);
+        if status.is_none() {
+            kill(-self.pid(), libc::SIGKILL);
+        }
         let text = |handle: Option<JoinHandle<Vec<u8>>>| {
             let bytes = handle.and_then(|h| h.join().ok()).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
-        if status.is_none() {
-            kill(-self.pid(), libc::SIGKILL);
-            panic!("not done after {limit:?}: {}\n{}\n{}", self.what, text(stdout), text(stderr));
+        let (stdout, stderr) = (text(self.stdout.take()), text(self.stderr.take()));
+        match status {
+            Some(status) => Ok(Output { status, stdout, stderr }),
+            None => Err(Output { status: ExitStatus::from_raw(libc::SIGKILL), stdout, stderr }),
         }
-        Output { status: status.unwrap_or_default(), stdout: text(stdout), stderr: text(stderr) }
     }
 
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {

@@ -29,7 +29,7 @@ impl Line {
             state if state.starts_with('[') => (*state, words.get(5..)?),
             _ => ("", words.get(4..)?),
         };
-        let [hits, missed] = counts else { return None };
+        let [hits, missed, _share] = counts else { return None };
         Some(Line {
             address: u64::from_str_radix(words[0].strip_prefix("0x")?, 16).ok()?,
             kind: words[1].to_owned(),

@@ -39,6 +39,10 @@ again! {
         a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced,
         calls_are_remembered_whenever_a_signal_comes, a_call_that_began_unseen_had_the_time_of_an_earlier_one,
     }
+    suspended {
+        frames_on_stacks_that_no_thread_is_on_were_not_found,
+        frames_on_stacks_that_no_thread_is_on_were_not_found_by_switches,
+    }
     release {
         both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,
     }
@@ -135,6 +139,12 @@ again! {
         a_site_is_a_jump_while_nothing_is_enabled_inside, all_that_are_inside_have_to_go,
         one_of_two_jumps_that_overlap_is_there, a_site_that_is_to_be_a_trap_stays_one, faults_are_seen_where_they_are,
         counts_are_exact_while_neighbours_come_and_go, those_who_switch_may_die,
+    }
+    protection {
+        the_hottest_probe_was_kept_whatever_it_cost, an_entry_was_disabled_without_its_return,
+        costly_probes_are_warned_of_once, children_kept_a_probe_that_was_disabled,
+        a_probe_that_is_enabled_again_is_looked_at_again, hits_are_limited, calls_that_are_timed_end_together,
+        memory_is_limited, time_is_limited, who_attaches_is_logged,
     }
     displaced {
         every_answer_is_the_same_with_and_without_probes, every_answer_of_a_static_program_is_the_same,

@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench` and `coverage`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage` and `random`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -6,6 +6,7 @@ mod coverage;
 #[cfg(test)]
 mod house;
 mod machine;
+mod random;
 mod setup;
 mod test;
 
@@ -26,7 +27,10 @@ usage: cargo xtask COMMAND
                       techniques  by the technique of the site, optimized and not; a push by one trap and by two
                       redis       how much slower redis-server is with all its functions probed
                       attach      the time of an attach to many functions
-  coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md";
+  coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md
+  random [--programs N] [--seed S] [--minutes M] [--jobs J]
+                      random programs, built in many ways: a probe at each instruction must change nothing that they
+                      print, and count as often as callgrind does. Folders of those that differ stay in target/random";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +46,10 @@ fn main() -> ExitCode {
         }
         ["coverage"] => coverage::coverage(false).map(|()| true),
         ["coverage", "--write"] => coverage::coverage(true).map(|()| true),
+        ["random", ref flags @ ..] => {
+            let Some(wanted) = random::Wanted::parse(flags) else { return usage() };
+            random::random(&wanted)
+        }
         _ => return usage(),
     };
     match result {

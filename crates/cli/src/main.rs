@@ -11,12 +11,22 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    if is_calibration() {
+        sidestep_engine::calibration_target();
+        return ExitCode::SUCCESS;
+    }
     let code = cmd::run(flags::Cli::parse()).unwrap_or_else(|error| {
         out::sink::say(&format!("sidestep: {}", message(&error)));
         ExitCode::FAILURE
     });
     out::outlet::end();
     code
+}
+
+/// Was this program started by another one that measures what a hit costs?
+fn is_calibration() -> bool {
+    let mut args = std::env::args_os().skip(1);
+    args.next().is_some_and(|arg| arg == flags::CALIBRATION) && args.next().is_none()
 }
 
 /// An error and its causes, without those that it has named already.

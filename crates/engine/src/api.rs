@@ -430,6 +430,8 @@ pub struct Options {
     /// Processes of different users may be in one session, whose memory each of them can write
     /// (`--share-across-users`): whoever controls one can make the others write anywhere.
     pub share_across_users: bool,
+    /// What keeps the target from harm by the probes themselves.
+    pub protection: crate::protection::Protection,
 }
 
 /// What becomes of a request that means nothing, beside others that do.

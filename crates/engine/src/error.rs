@@ -228,6 +228,23 @@ pub enum SessionError {
         "the maps need too much memory: give them fewer or smaller entries (those per CPU are kept for each thread)"
     )]
     MapsTooLarge,
+    /// The user limits the memory.
+    #[error(
+        "the probes need {} of memory in the process, and --max-memory allows {}: raise it, or probe less",
+        crate::protection::bytes(*needed), crate::protection::bytes(*limit)
+    )]
+    MemoryLimit {
+        /// What would do, in bytes.
+        needed: u64,
+        /// What was allowed.
+        limit: u64,
+    },
+    /// What a hit costs on this machine cannot be measured.
+    #[error("cannot measure what a hit costs, which --max-overhead needs: {reason}")]
+    Unmeasured {
+        /// A clause for the user.
+        reason: String,
+    },
     /// A program is not proven to be harmless.
     #[error(transparent)]
     Verify(#[from] sidestep_bpf::verify::VerifyError),
@@ -339,6 +356,8 @@ pub enum Inside {
     Function,
     /// In a probe, or on its way to one.
     Code,
+    /// In a signal handler that has switched to another stack, and will return to a probe.
+    Suspended,
 }
 
 impl std::fmt::Display for Inside {
@@ -347,6 +366,7 @@ impl std::fmt::Display for Inside {
             Inside::SignalHandler => "is in a signal handler that has interrupted a probe",
             Inside::Function => "is in a function that handles a probe",
             Inside::Code => "has not left the code of a probe",
+            Inside::Suspended => "has a user-level thread that was preempted in a probe",
         })
     }
 }

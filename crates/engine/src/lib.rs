@@ -14,6 +14,7 @@
 //! | `results` | counts, maps, records, the status of probes |
 //! | `follow` | children, executed programs, libraries that come later |
 //! | `fitness` | what a machine and a process can do |
+//! | `protection` | limits on what probes cost the target, and what a hit costs |
 
 mod api;
 mod error;
@@ -22,6 +23,7 @@ mod follow;
 mod patch;
 mod planning;
 mod programs;
+mod protection;
 mod resolve;
 mod results;
 mod session;
@@ -33,6 +35,8 @@ pub use patch::left::{Detached, detach};
 pub use patch::switch::Switched;
 pub use patch::toggle::{disable, enable, optimize};
 pub use programs::controller::{Local, RunError};
+pub use protection::calibration::target as calibration_target;
+pub use protection::{Disabled, Event, Overhead, Protection};
 pub use resolve::coverage::{Covered, coverage};
 pub use resolve::kernel::{Files, Place};
 pub use resolve::names::{Frame, Symbols};

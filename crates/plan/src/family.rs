@@ -196,7 +196,8 @@ pub(crate) fn joins(code: &ObjectCode<'_>, starts: &[Va], target: Va) -> bool {
 pub(crate) fn candidates<'a>(code: &'a ObjectCode<'_>, insn: &x86::Insn) -> impl Iterator<Item = Va> + use<'a> {
     let from_table = code.got.and_then(|got| insn.address_from(got));
     let named = if code.fixed { insn.address_candidate() } else { insn.rip_target() };
-    named.into_iter().chain(from_table).filter(|va| code.is_text(*va))
+    let in_sum = if code.fixed { insn.address_in_sum() } else { None };
+    named.into_iter().chain(in_sum).chain(from_table).filter(|va| code.is_text(*va))
 }
 
 /// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`, in 32-bit code `jmp *slot`

@@ -255,6 +255,9 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
             }
         }
         found.computed.extend(held.step(&insn));
+        if code.fixed {
+            found.computed.extend(insn.address_in_sum().filter(|va| code.is_text(*va)));
+        }
         for va in candidates(code, &insn) {
             held.name(&insn, va);
             found.named.push(va);
@@ -290,6 +293,9 @@ fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found)
     let disp32 = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let rel32 = |at: usize| Some(i64::from(disp32(at)? as i32) + 4 + at as i64);
     for (i, byte) in bytes.iter().enumerate() {
+        // Code at fixed addresses may name one in any operand.
+        let absolute = disp32(i).filter(|_| code.fixed).map(|word| Va(word.into()));
+        found.named.extend(absolute.filter(|va| code.is_text(*va)));
         let after = bytes.get(i + 1).copied().unwrap_or(0);
         let target = match (*byte, after) {
             (0xeb | 0x70..=0x7f | 0xe0..=0xe3, _) => rel8(i + 1),

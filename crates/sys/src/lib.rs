@@ -38,7 +38,7 @@ mod watch;
 pub use access::OpenError;
 pub use arch::{Regs, Vectors, vectors};
 pub use call::{ADD, Batch, Call, CallError};
-pub use clock::{TscScale, monotonic, tsc_usable};
+pub use clock::{TscScale, cpu_time, monotonic, thread_time, tsc_usable};
 pub use credentials::Credentials;
 pub use exec::{Executed, Executing, has_capabilities, may_trace_privileged};
 pub use hand_over::{HAND_OVER_LEN, HandOverError};

@@ -7,7 +7,7 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in
 /// `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
@@ -98,6 +98,9 @@ pub struct Header {
     pub pad2: u32,
     /// Run-time address of the code that makes several system calls for the controller, or 0.
     pub batch_va: u64,
+    /// `[AtomicU64; probes_max]`: the share of the target's CPU time that each probe takes, as the
+    /// controller found it last: 1 + parts per million; 0 = it does not know.
+    pub shares_off: u64,
 }
 
 /// Head of what all processes of a session share: slots, maps, and what was missed. A multiple of

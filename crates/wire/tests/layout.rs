@@ -22,7 +22,7 @@ fn shared_region() {
         slot_stride: 96, slots_max: 104, pad3: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
         missed_off: 144, probes_max: 152, map_descs_off: 160, map_descs: 168, journal_off: 176, journal_cap: 184,
         journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, common_off: 208,
-        signals: 216, detaching: 224, pad2: 228, batch_va: 232,
+        signals: 216, detaching: 224, pad2: 228, batch_va: 232, shares_off: 240,
     });
     layout!(Common: 64, align 64, {
         slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,

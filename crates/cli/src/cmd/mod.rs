@@ -1,7 +1,9 @@
 //! One file per command; [`watch`] is the life of a probing command, from the attach to the exit
 //! status.
 
+mod audit;
 mod bpf;
+mod costs;
 mod coverage;
 mod detach;
 mod explain;

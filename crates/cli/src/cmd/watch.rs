@@ -8,6 +8,8 @@ use sidestep_engine::{
     Bundle, ExitStatus, Missing, Options, Request, Session, SessionError, Stops, Target, TargetState,
 };
 
+use super::audit::Audit;
+use super::costs::Costs;
 use super::losses::Losses;
 use super::{is_closed_pipe, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
@@ -88,6 +90,21 @@ enum End {
     Done,
     Target(TargetState),
     Output(io::Error),
+    Audit(anyhow::Error),
+}
+
+impl End {
+    /// As the log has it.
+    fn reason(&self) -> String {
+        match self {
+            End::Signal(signal) => format!("signal {signal}"),
+            End::Done => "done".to_owned(),
+            End::Target(TargetState::Executed) => "the process executed another program".to_owned(),
+            End::Target(_) => "the process ended".to_owned(),
+            End::Output(error) => format!("the results could not be written: {error}"),
+            End::Audit(_) => "error".to_owned(),
+        }
+    }
 }
 
 /// How long a command that was told to end may take.
@@ -115,19 +132,35 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let (missing, follow) = (tool.missing(), job.target.follow);
     let late = follow || missing == Missing::Noted;
     let share_across_users = job.target.share_across_users;
-    let options =
-        Options { symbols: tool.wants_symbols(), missing, follow, late, share_across_users, ..job.engine.options() };
+    let protect = &job.target.protect;
+    let options = Options {
+        symbols: tool.wants_symbols(),
+        missing,
+        follow,
+        late,
+        share_across_users,
+        protection: protect.protection(),
+        ..job.engine.options()
+    };
+    let mut audit = Audit::open(protect.audit.as_deref())?;
     let session = {
         let mut line = progress::Line::new(job.output.detail.quiet);
         Session::start(target, job.bundle, job.requests, &options, &mut |progress| line.show(progress))
             .map_err(|error| hint(error, follow))?
     };
+    if let Err(error) = audit.look(&session, job.requests) {
+        drop(session);
+        return Err(error);
+    }
     notes(&session, &sink, &options, job.output.detail.verbose);
     let losses = Losses::new(&session, job.bundle);
-    let mut watch = Watch { session, tool, sink, signals, losses };
+    let costs = Costs::default();
+    let mut watch = Watch { session, tool, sink, signals, losses, costs, audit, requests: job.requests };
 
     let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
     let detached = watch.session.detach();
+    watch.audit.because(end.reason());
+    let audited = watch.audit.end();
     if job.output.detail.verbose {
         watch.sink.note(&format!("detached: {}", stopped(watch.session.detach_stops())));
     }
@@ -145,10 +178,13 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
         }
     }
     watch.losses.total(&watch.sink);
+    watch.costs.total(&watch.sink);
     let code = if is_command { watch.command_status(&end, hurry) } else { ExitCode::SUCCESS };
 
     detached?;
+    audited?;
     match end {
+        End::Audit(error) => Err(error),
         End::Output(error) if !is_closed_pipe(&error) => {
             Err(anyhow::Error::new(error).context("cannot write the results"))
         }
@@ -178,12 +214,15 @@ fn hint(error: SessionError, follow: bool) -> anyhow::Error {
 }
 
 /// A session at work.
-struct Watch<'a> {
+struct Watch<'w> {
     session: Session,
-    tool: &'a mut dyn Tool,
+    tool: &'w mut dyn Tool,
     sink: Sink,
     signals: Signals,
     losses: Losses,
+    costs: Costs,
+    audit: Audit,
+    requests: &'w [Request],
 }
 
 impl Watch<'_> {
@@ -204,6 +243,13 @@ impl Watch<'_> {
                 true => self.tool.poll(&mut self.session, &mut self.sink)?,
                 false => self.tool.unread(&mut self.session)?,
             };
+            if is_read {
+                self.costs.look(&mut self.session, self.requests, &mut self.sink)?;
+            }
+            if let Err(error) = self.audit.look(&self.session, self.requests) {
+                return Ok(End::Audit(error));
+            }
+            let enough = enough || self.session.is_spent();
             let now = Instant::now();
             if enough || end.is_some_and(|end| now >= end) {
                 return Ok(End::Done);
@@ -229,6 +275,7 @@ impl Watch<'_> {
             let deadline = [end, next_interval].into_iter().flatten().min();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
             let period = if is_read { self.tool.period() } else { UNREAD_PERIOD };
+            let period = period.min(self.session.poll_period());
             if let Some(signal) = self.signals.wait_or(left.min(period), self.session.wakes()) {
                 return Ok(End::Signal(signal));
             }
@@ -239,6 +286,7 @@ impl Watch<'_> {
     /// had read it.
     fn results(&mut self, end: &End) -> io::Result<bool> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
+        self.costs.look(&mut self.session, self.requests, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
         self.losses.look(&self.session, &mut self.sink)?;
         self.losses.unfinished(&self.session, &mut self.sink)?;

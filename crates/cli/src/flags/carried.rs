@@ -10,9 +10,10 @@ use super::parse_pid;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A line per probe, by address; those of one place in the order in which they were registered:
-  ADDRESS  KIND  FUNCTION+OFFSET  [OBJECT]  [STATE]  HITS  MISSED
+  ADDRESS  KIND  FUNCTION+OFFSET  [OBJECT]  [STATE]  HITS  MISSED  SHARE
   KIND   p instruction, b behind an instruction, r return, u USDT, - one of sidestep's own (with -v)
   STATE  [OPTIMIZED] a jump, [DISABLED] the original code, [GONE] neither that nor ours; nothing: a trap
+  SHARE  of the process' CPU time, in the last second or less; -: not known (few hits, or no controller)
 
 Examples:
   sidestep status -p 1234

@@ -3,6 +3,7 @@
 mod carried;
 pub mod format;
 mod output;
+mod protect;
 pub mod script;
 pub mod spec;
 mod target;
@@ -17,6 +18,7 @@ use sidestep_engine::Options;
 
 pub use carried::{Detach, OnOff, Optimize, Status, Switch};
 pub use output::{Format, Output, Timing};
+pub use protect::{CALIBRATION, Protect};
 pub use target::TargetFlags;
 pub use trace::Trace;
 

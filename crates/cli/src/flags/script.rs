@@ -1,10 +1,11 @@
 //! Flags of scripts.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{EngineFlags, Output, TargetFlags};
+use super::{EngineFlags, Output, TargetFlags, parse_seconds};
 use crate::out::color::When;
 
 /// A script of the bpftrace language.
@@ -47,6 +48,9 @@ pub struct More {
     /// do.
     #[arg(long, conflicts_with_all = ["program", "words", "list", "dry_run"])]
     pub info: bool,
+    /// Stop after SEC seconds, as exit() in an interval does.
+    #[arg(long, value_name = "SEC", value_parser = parse_seconds)]
+    pub duration: Option<Duration>,
     /// When output is written: at the end, after each LINE (the default), or at once.
     #[arg(short = 'B', value_name = "MODE")]
     pub buffering: Option<Buffering>,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{ArgGroup, Args};
 use sidestep_engine::Target;
 
-use super::words;
+use super::{Protect, words};
 
 /// What to probe; exactly one of them.
 #[derive(Args, Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct TargetFlags {
     /// them can then make the others write anywhere.
     #[arg(long)]
     pub share_across_users: bool,
+    #[command(flatten)]
+    pub protect: Protect,
     /// Run CMD (words as in a shell; no shell is run) and probe it.
     #[arg(short = 'c', value_name = "CMD", value_parser = parse_words, conflicts_with = "command")]
     pub cmd: Option<words::Words>,

@@ -47,6 +47,7 @@ pub struct Sink {
     to_file: bool,
     format: Format,
     quiet: bool,
+    verbose: bool,
     /// Nothing is written before it must be.
     holds_back: bool,
     /// There is something that a blank line can separate the next results from.
@@ -56,7 +57,8 @@ pub struct Sink {
 impl Sink {
     /// As the flags have it.
     pub fn of(output: &Output) -> anyhow::Result<Sink> {
-        Sink::open(output.file.as_deref(), output.format, output.detail.quiet)
+        let sink = Sink::open(output.file.as_deref(), output.format, output.detail.quiet)?;
+        Ok(Sink { verbose: output.detail.verbose, ..sink })
     }
 
     /// Opens the file, if one was given.
@@ -75,6 +77,7 @@ impl Sink {
             to_file: file.is_some(),
             format,
             quiet,
+            verbose: false,
             holds_back: false,
             written: false,
         })
@@ -133,6 +136,13 @@ impl Sink {
     pub fn note(&self, text: &str) {
         if !self.quiet {
             say(&format!("sidestep: {text}"));
+        }
+    }
+
+    /// A remark for who wants to know more.
+    pub fn detail(&self, text: &str) {
+        if self.verbose {
+            self.note(text);
         }
     }
 

@@ -7,19 +7,19 @@ use super::json;
 
 /// A line per probe. `verbose`: also who keeps it from being a jump.
 pub fn lines(probes: &[Installed], verbose: bool) -> Vec<String> {
-    let rows: Vec<[String; 7]> = probes.iter().map(row).collect();
-    let mut widths = [0; 7];
+    let rows: Vec<[String; 8]> = probes.iter().map(row).collect();
+    let mut widths = [0; 8];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &[String; 7]| {
-        let [va, kind, symbol, object, state, hits, missed] = row;
-        let [w_va, _, w_symbol, w_object, w_state, w_hits, w_missed] = widths;
+    let line = |row: &[String; 8]| {
+        let [va, kind, symbol, object, state, hits, missed, share] = row;
+        let [w_va, _, w_symbol, w_object, w_state, w_hits, w_missed, w_share] = widths;
         format!(
             "{va:<w_va$}  {kind}  {symbol:<w_symbol$}  {object:<w_object$}  {state:<w_state$}  {hits:>w_hits$}  \
-             {missed:>w_missed$}"
+             {missed:>w_missed$}  {share:>w_share$}"
         )
     };
     let blocked = |probe: &Installed| match verbose && !probe.blocked_by.is_empty() {
@@ -40,7 +40,7 @@ fn symbol(probe: &Installed) -> Option<String> {
     probe.symbol.as_ref().map(|(name, offset)| format!("{name}+{offset:#x}"))
 }
 
-fn row(probe: &Installed) -> [String; 7] {
+fn row(probe: &Installed) -> [String; 8] {
     let symbol = symbol(probe).unwrap_or_else(|| "?".to_owned());
     let file = probe.object.as_ref().and_then(|path| path.file_name());
     let object = file.map_or_else(|| "?".into(), |file| file.to_string_lossy());
@@ -58,6 +58,7 @@ fn row(probe: &Installed) -> [String; 7] {
         state.to_owned(),
         probe.counts.hits.to_string(),
         probe.counts.missed.to_string(),
+        probe.share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}%", f64::from(share) / 1e4)),
     ]
 }
 
@@ -120,6 +121,9 @@ fn members(probe: &Installed) -> Vec<(&'static str, String)> {
         ("hits", json::number(probe.counts.hits)),
         ("missed", json::number(probe.counts.missed)),
     ]);
+    if let Some(share) = probe.share {
+        members.push(("share", format!("{:.6}", f64::from(share) / 1e6)));
+    }
     members
 }
 
@@ -139,6 +143,7 @@ mod tests {
             optimized: true,
             blocked_by: Vec::new(),
             counts: Counts { hits: 12_345, missed: 0, unfinished: 0 },
+            share: None,
         };
         let other = Installed {
             va: Va(0x55d0_c3f8_c240),
@@ -147,6 +152,7 @@ mod tests {
             state: SiteState::Disabled,
             optimized: false,
             counts: Counts { hits: 7, missed: 10, unfinished: 0 },
+            share: Some(834_600),
             ..one.clone()
         };
         let gone = Installed { symbol: None, object: None, state: SiteState::Gone, optimized: false, ..one.clone() };
@@ -156,9 +162,9 @@ mod tests {
     #[test]
     fn lines_look_like_the_kernels() {
         let expected = "\
-0x55d0c3f8c1a9  p  leaf+0x0   [load]  [OPTIMIZED]  12345   0
-0x55d0c3f8c240  r  tree+0x1c  [load]  [DISABLED]       7  10
-0x55d0c3f8c1a9  p  ?          [?]     [GONE]       12345   0";
+0x55d0c3f8c1a9  p  leaf+0x0   [load]  [OPTIMIZED]  12345   0       -
+0x55d0c3f8c240  r  tree+0x1c  [load]  [DISABLED]       7  10  83.46%
+0x55d0c3f8c1a9  p  ?          [?]     [GONE]       12345   0       -";
         assert_eq!(lines(&probes(), true).join("\n"), expected);
     }
 
@@ -168,8 +174,8 @@ mod tests {
         let blocked_by = vec![inside.va];
         let trap = Installed { optimized: false, blocked_by, ..probes().remove(0) };
         let all = [trap, inside];
-        assert!(lines(&all, true)[0].ends_with("0  blocked by leaf+0x3: a jump once that is disabled"));
-        assert!(lines(&all, false)[0].ends_with('0'));
+        assert!(lines(&all, true)[0].ends_with("0  -  blocked by leaf+0x3: a jump once that is disabled"));
+        assert!(lines(&all, false)[0].ends_with("0  -"));
     }
 
     #[test]
@@ -192,7 +198,7 @@ mod tests {
             lines[1],
             "{\"type\": \"probe\", \"data\": {\"address\": \"0x55d0c3f8c240\", \"kind\": \"r\", \"symbol\": \"tree\", \
              \"offset\": 28, \"object\": \"/bin/load\", \"state\": \"disabled\", \"optimized\": false, \"blocked_by\": [], \"hits\": 7, \
-             \"missed\": 10}}"
+             \"missed\": 10, \"share\": 0.834600}}"
         );
         assert!(lines[4].contains("\"controller\": 42, \"alive\": false"));
     }

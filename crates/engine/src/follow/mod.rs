@@ -78,6 +78,11 @@ impl Follow {
         Ok(follow)
     }
 
+    /// The processes that are there and have the probes; empty if children are not followed.
+    pub fn members(&mut self) -> Vec<i32> {
+        if self.wanted.options.follow { self.family.look() } else { Vec::new() }
+    }
+
     /// Readable when somebody has a question.
     pub fn wakes(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()

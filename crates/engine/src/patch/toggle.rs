@@ -84,6 +84,16 @@ pub(crate) fn by_number(
     switch_numbers(process, shared, numbers, to)
 }
 
+/// Adds the numbers of the other probes at the sites of these.
+pub(crate) fn add_neighbours(process: &Process, shared: Va, numbers: &mut HashSet<u32>) -> Result<(), SessionError> {
+    for site in users(process, shared)? {
+        if site.users().any(|(number, _)| numbers.contains(number)) {
+            numbers.extend(site.users().map(|(number, _)| *number));
+        }
+    }
+    Ok(())
+}
+
 /// Takes out the sites of probes that could not be put in as a whole, by who has the turn.
 pub(crate) fn withdraw(process: &Process, shared: Va, numbers: &HashSet<u32>) -> Result<(), SessionError> {
     switch_numbers(process, shared, numbers, Switch::Off).map(drop)

@@ -114,6 +114,8 @@ pub(crate) struct Programs {
     stubs: Vec<Stub>,
     /// Run-time address of the interpreter, if there is one.
     pub interpreter: Option<Va>,
+    /// See [`Programs::count_rejected`].
+    counts_rejected: bool,
 }
 
 /// Programs that were completed for sites: see [`Programs::complete`].
@@ -257,6 +259,7 @@ impl Programs {
             env,
             stubs: Vec::new(),
             interpreter: None,
+            counts_rejected: false,
         }
     }
 
@@ -321,7 +324,8 @@ impl Programs {
             goroutine: None,
         };
         let stack = stack + facts.helpers.iter().map(|number| helper_stack(*number)).fold(AGENT_STACK, i32::max);
-        let filter = if interpret { None } else { pass::filter(&linked).map(Rc::new) };
+        let whole = interpret || self.counts_rejected;
+        let filter = if whole { None } else { pass::filter(&linked).map(Rc::new) };
         // Nothing keeps a signal handler out of a part of a detour.
         let changes = thunk.changes != thunk::Context::default();
         let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
@@ -501,6 +505,13 @@ impl Programs {
 }
 
 impl Programs {
+    /// Hits that a filter rejects are counted from now on, too: detours have the whole program
+    /// instead of what decides whether it would do anything.
+    pub fn count_rejected(&mut self) {
+        self.compiled.iter_mut().chain(&mut self.completed).for_each(|program| program.filter = None);
+        self.counts_rejected = true;
+    }
+
     /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows
     /// what an exit is.
     fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {

@@ -57,6 +57,9 @@ pub struct Installed {
     pub blocked_by: Vec<Va>,
     /// What it has counted so far.
     pub counts: Counts,
+    /// What it took of the target's CPU time when its controller looked last, in parts per million.
+    /// `None`: that is not known, or there is no controller.
+    pub share: Option<u32>,
 }
 
 /// What a probe is.
@@ -123,13 +126,20 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
     let parts: Vec<Part> =
         sites.iter().flat_map(|site| probes(process, &maps, &others, &mut names, &counts, &journal, site)).collect();
     let users: Vec<&Site> = sites.iter().filter(|site| site.users().next().is_some()).collect();
+    let mut probes = by_probe(parts, |va| names.of(process, va));
+    if found.controller_alive() {
+        let shares = found.shares(process, numbers)?;
+        for probe in &mut probes {
+            probe.share = shares.get(probe.number as usize).copied().flatten();
+        }
+    }
     Ok(Status {
         controller: found.controller_pid,
         controller_alive: found.controller_alive(),
         signals: found.taken != 0 && release::spare_guards(process, found)?.is_none(),
         sites: users.len(),
         detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
-        probes: by_probe(parts, |va| names.of(process, va)),
+        probes,
     })
 }
 
@@ -178,6 +188,7 @@ fn by_probe(parts: Vec<Part>, mut name: impl FnMut(Va) -> (Option<PathBuf>, Opti
                 missed: parts.iter().map(|part| part.site.counts.missed).sum(),
                 ..Counts::default()
             },
+            share: None,
         });
     }
     single.sort_by_key(|probe| (probe.va, probe.number));
@@ -222,6 +233,7 @@ fn probes(
             optimized: !alone && text == Text::Patched && site.entry.new[0] != TRAP,
             blocked_by: blocked_by.clone(),
             counts: Counts { hits, missed, ..Counts::default() },
+            share: None,
         };
         Part { desc: *desc, site }
     };

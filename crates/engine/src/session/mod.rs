@@ -3,6 +3,7 @@
 mod attach;
 mod extend;
 pub(crate) mod installer;
+mod protect;
 pub(crate) mod reclaim;
 mod registry;
 pub(crate) mod spec;
@@ -26,6 +27,7 @@ use crate::follow::Follow;
 use crate::patch::detach;
 use crate::patch::switch::{Switch, Switched};
 use crate::patch::toggle;
+use crate::protection::Guard;
 use crate::resolve::names::Symbols;
 use crate::resolve::objects::Objects;
 use crate::results::Rings;
@@ -69,6 +71,8 @@ pub struct Session {
     symbols: Symbols,
     /// What of the processes looked like remains of a session, and was none.
     pub(crate) remains: Vec<(i32, String)>,
+    /// What looks at the cost of the probes.
+    pub(crate) guard: Option<Guard>,
 }
 
 impl Session {
@@ -85,6 +89,23 @@ impl Session {
         if !sidestep_sys::arch::thread_pointer_readable() {
             return Err(SessionError::NoFsgsbase);
         }
+        let guard = Guard::new(bundle, requests, options)?;
+        let mut session = Session::start_alone(target, bundle, requests, options, progress)?;
+        if let Some(mut guard) = guard {
+            guard.begin(&mut session);
+            session.guard = Some(guard);
+        }
+        Ok(session)
+    }
+
+    /// The same without anybody who looks at what the probes cost.
+    fn start_alone(
+        target: Target,
+        bundle: &Bundle,
+        requests: &[Request],
+        options: &Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Session, SessionError> {
         match target {
             Target::Pid(pid) => Session::attach(&[pid], bundle, requests, options, progress),
             Target::Pids(mut pids) => {
@@ -120,6 +141,7 @@ impl Session {
             unwatched,
             symbols: Symbols::default(),
             remains: Vec::new(),
+            guard: None,
         }
     }
 
@@ -239,6 +261,12 @@ impl Session {
     /// Is one of the processes there that it knows?
     pub(crate) fn is_running(&mut self) -> bool {
         self.poll_own() == TargetState::Running || !self.others.is_empty()
+    }
+
+    /// Ids of the processes that it probes, but for children that were forked from them and
+    /// have changed nothing since.
+    pub fn processes(&self) -> Vec<i32> {
+        self.pids().collect()
     }
 
     /// Process id of the target.
@@ -398,6 +426,14 @@ impl Session {
 
     /// Is the target still there? Of several processes, is one? Never blocks.
     pub fn poll(&mut self) -> TargetState {
+        let state = self.poll_all();
+        if state == TargetState::Running {
+            self.look_at_costs();
+        }
+        state
+    }
+
+    fn poll_all(&mut self) -> TargetState {
         let more = match self.follow.take() {
             Some(mut follow) => {
                 let more = follow.serve(self);

@@ -56,6 +56,8 @@ struct Cells {
     cells: u64,
     /// Hits that were missed, by probe.
     missed: u64,
+    /// What each probe takes of the target's CPU time.
+    shares: u64,
 }
 
 /// The shared regions among the mappings of a process: one for each session. What cannot be read as
@@ -113,6 +115,7 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
                 .min(half(offset_of!(Header, slots_max))),
             cells: word(offset_of!(Header, cells_off)),
             missed: word(offset_of!(Header, missed_off)),
+            shares: word(offset_of!(Header, shares_off)),
         },
     };
     if found.has_private(process) {
@@ -317,7 +320,7 @@ impl Found {
     /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they
     /// are now.
     pub fn counts(&self, process: &Process, probes: u32) -> Result<Vec<(u64, u64)>, SessionError> {
-        let Cells { slots: (first, stride), used, cells, missed } = self.cells;
+        let Cells { slots: (first, stride), used, cells, missed, .. } = self.cells;
         let words = |off| read_array::<u64>(process, Va(self.shared_va.0.wrapping_add(off)), probes.into());
         let mut counts: Vec<(u64, u64)> = words(missed)?.into_iter().map(|missed| (0, missed)).collect();
         for slot in 0..u64::from(used) {
@@ -328,6 +331,15 @@ impl Found {
             }
         }
         Ok(counts)
+    }
+
+    /// What each of the first so many probes takes of the target's CPU time, as the controller
+    /// found it last, in parts per million. `None`: it does not know.
+    pub fn shares(&self, process: &Process, probes: u32) -> Result<Vec<Option<u32>>, SessionError> {
+        let at = Va(self.shared_va.0.wrapping_add(self.cells.shares));
+        // Whatever the target has written: no more than all of it.
+        let share = |word: u64| word.checked_sub(1).map(|millionths| millionths.min(1_000_000) as u32);
+        Ok(read_array::<u64>(process, at, probes.into())?.into_iter().map(share).collect())
     }
 }
 

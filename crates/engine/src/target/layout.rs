@@ -18,6 +18,11 @@ const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.
 const SLOTS_MIN: u64 = if SMALL { 64 } else { 128 };
+/// Fewest where the user limits the memory.
+const SLOTS_LEAST: u64 = 16;
+/// What the agent, programs and detours take at least, where the user limits the memory. Each
+/// mapping is compared with the limit again when it is made.
+const CODE_LEAST: u64 = 256 << 10;
 
 /// What a session needs room for.
 #[derive(Clone, Debug)]
@@ -53,6 +58,7 @@ pub struct Layout {
     /// Where the part begins that all processes of a session share.
     pub common_off: u64,
     pub missed_off: u64,
+    pub shares_off: u64,
     pub journal_off: u64,
     pub journal_cap: u64,
     pub maps_off: u64,
@@ -66,6 +72,8 @@ pub struct Layout {
     pub state_stride: u64,
     pub private_len: u64,
     pub lookup_len: u64,
+    /// Bytes that all mappings of the session may have in one process.
+    pub max_memory: u64,
 }
 
 /// Journal entries of a probe: its site, and an island that leads to its detour.
@@ -102,7 +110,8 @@ impl Layout {
         let maps_off = round(journal_off + JOURNAL * needs.probes * size_of::<JournalEntry>() as u64, 64);
         let common_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, PAGE);
         let missed_off = round(common_off + size_of::<Common>() as u64, 64);
-        let map_descs_off = round(missed_off + needs.probes * 8, 64);
+        let shares_off = round(missed_off + needs.probes * 8, 64);
+        let map_descs_off = round(shares_off + needs.probes * 8, 64);
         let mut end = map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
         let mut maps = Vec::new();
         for (desc, cells) in descs.iter().zip(cells_of) {
@@ -131,6 +140,7 @@ impl Layout {
             ring_off,
             common_off,
             missed_off,
+            shares_off,
             journal_off,
             journal_cap: JOURNAL * needs.probes,
             maps_off,
@@ -144,7 +154,26 @@ impl Layout {
             state_stride,
             private_len: round(states_off + slots_max * state_stride, PAGE),
             lookup_len: round(size_of::<LookupTable>() as u64, PAGE),
+            max_memory: u64::MAX,
         })
+    }
+
+    /// The same with room for so few threads that all mappings have `max` bytes at most.
+    ///
+    /// # Errors
+    /// That is too little: how many bytes would do.
+    pub fn within(mut self, max: u64) -> Result<Layout, u64> {
+        let slot = self.slot_stride + self.state_stride;
+        let fixed = self.slots_off + self.states_off + self.lookup_len + CODE_LEAST;
+        let slots = (max.saturating_sub(fixed) / slot).min(self.slots_max);
+        if slots < SLOTS_LEAST.min(self.slots_max) {
+            return Err(fixed + SLOTS_LEAST.min(self.slots_max) * slot);
+        }
+        self.slots_max = slots;
+        self.shared_len = self.slots_off + slots * self.slot_stride;
+        self.private_len = round(self.states_off + slots * self.state_stride, PAGE);
+        self.max_memory = max;
+        Ok(self)
     }
 
     /// Offset of the description of a map in the shared region.
@@ -186,7 +215,8 @@ mod tests {
             assert!(l.maps_off + l.maps_cap * size_of::<MapEntry>() as u64 <= l.common_off);
             assert_eq!(l.common_off % PAGE, 0);
             assert!(l.common_off + size_of::<Common>() as u64 <= l.missed_off);
-            assert!(l.missed_off + 8 * needs.probes <= l.map_descs_off);
+            assert!(l.missed_off + 8 * needs.probes <= l.shares_off);
+            assert!(l.shares_off + 8 * needs.probes <= l.map_descs_off);
             assert!(l.cells_off + 8 * l.cells <= l.ring_off);
             assert!(l.ring_off + l.ring_len <= l.slot_stride);
             assert!(l.slot(l.slots_max) <= l.shared_len);
@@ -201,6 +231,20 @@ mod tests {
             }
             assert!(last <= l.slots_off && cells <= 8 * l.cells);
         }
+    }
+
+    #[test]
+    fn a_limit_leaves_room_for_fewer_threads() {
+        let layout = Layout::new(&Needs { probes: 5, maps: Vec::new(), ring_len: 4096 }).unwrap();
+        let all = |l: &Layout| l.shared_len + l.private_len + l.lookup_len;
+        let needed = layout.clone().within(1 << 20).unwrap_err();
+        let least = layout.clone().within(needed).unwrap();
+        assert!(all(&least) <= needed && least.slots_max == SLOTS_LEAST);
+        assert_eq!(layout.clone().within(needed - 1), Err(needed));
+        let more = layout.clone().within(2 * needed).unwrap();
+        assert!(all(&more) <= 2 * needed && more.slots_max > SLOTS_LEAST);
+        let none = layout.clone().within(1 << 40).unwrap();
+        assert_eq!((none.slots_max, none.shared_len), (layout.slots_max, layout.shared_len));
     }
 
     #[test]

@@ -139,6 +139,9 @@ impl Regions {
         // statics, so all is read-execute.
         let memory = Memory { layout: &layout, maps: &maps, shared: shared_va };
         let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
+        if options.protection.counts_rejected() {
+            programs.count_rejected();
+        }
         let globals_at = round(blob.len(), PAGE);
         let agent_len = globals_at + PAGE + round(programs.bytes.len() as u64, PAGE);
         let list = List { shared: &shared, layout: &layout };

@@ -322,6 +322,24 @@ impl Insn {
         }
     }
 
+    /// An address to which this instruction adds a register: the immediate of `add`, or the
+    /// displacement of a `lea` with a base or an index. Code at fixed addresses makes a label of a
+    /// distance so.
+    #[must_use]
+    pub fn address_in_sum(&self) -> Option<Va> {
+        match self.iced.mnemonic() {
+            Mnemonic::Add => match self.iced.op_kind(1) {
+                OpKind::Immediate32 | OpKind::Immediate32to64 => Some(Va(self.iced.immediate(1))),
+                _ => None,
+            },
+            Mnemonic::Lea if !self.iced.is_ip_rel_memory_operand() => {
+                let adds = self.iced.memory_base() != Register::None || self.iced.memory_index() != Register::None;
+                adds.then(|| Va(self.iced.memory_displacement64()))
+            }
+            _ => None,
+        }
+    }
+
     /// As [`Insn::address_candidate`], of 32-bit code whose addresses may be distances from its
     /// `_GLOBAL_OFFSET_TABLE_`: the displacement of a `lea`, the immediate of a `mov` or `add`
     /// (i386 psABI, "Position-Independent Code").

@@ -9,6 +9,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use sidestep_engine::Session;
 
 use super::explain;
@@ -20,6 +21,10 @@ use print::Printer;
 
 /// Runs the command.
 pub fn run(flags: &Bpf) -> anyhow::Result<ExitCode> {
+    if let Some(flag) = flags.target.protect.first().filter(|_| flags.kernel) {
+        let message = format!("{flag}: the kernel's probes have no such limit or log here");
+        super::tools::usage("bpf", ErrorKind::ArgumentConflict, &message);
+    }
     let kernel = flags.kernel.then(|| kernel::target(flags));
     let loaded = load::load(flags)?;
     let owner = if kernel.is_some() { "cpu" } else { "tid" };

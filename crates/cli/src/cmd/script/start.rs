@@ -2,7 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, Target};
@@ -16,6 +16,7 @@ use super::{Source, Tool as ScriptTool, attach};
 use crate::cmd::explain;
 use crate::cmd::losses::Losses;
 use crate::cmd::watch::{self, Job, Pace, Tool};
+use crate::flags::Timing;
 use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::outlet;
 use crate::out::sink::Sink;
@@ -82,7 +83,8 @@ pub fn run(
     if matches!(flags.target.target(), Target::Command(_)) {
         bundle.pid = Some(compiled.command);
     }
-    let job = job(flags, &bundle, &requests);
+    let timing = timing(flags);
+    let job = Job { timing: Some(&timing), ..job(flags, &bundle, &requests) };
     let mut running = Running {
         script,
         probes,
@@ -112,6 +114,11 @@ fn job<'a>(flags: &'a Flags, bundle: &'a Bundle, requests: &'a [Request]) -> Job
     Job { target, timing: None, output, engine, bundle, requests }
 }
 
+/// A script prints what it is told to.
+fn timing(flags: &Flags) -> Timing {
+    Timing { interval: None, duration: flags.more.duration, timestamp: false }
+}
+
 fn needs_symbols(compiled: &Compiled) -> bool {
     !compiled.stack_of.is_empty() || compiled.uses_symbols
 }
@@ -130,10 +137,12 @@ fn alone(
     script.started(probes, flags.output.detail.quiet, sink)?;
     script.begin(maps, sink)?;
     script.start_intervals();
-    while script.exit.is_none() {
+    let end = flags.more.duration.map(|duration| Instant::now() + duration);
+    let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+    while script.exit.is_none() && left() > Duration::ZERO {
         losses.look_local(maps, sink)?;
         sink.flush()?;
-        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600));
+        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600)).min(left());
         let is_read = !outlet::is_full();
         if signals.wait(if is_read { wait } else { watch::UNREAD_PERIOD }).is_some() {
             break;

@@ -237,6 +237,11 @@ impl Installer {
         self.options.listens() || self.replaces
     }
 
+    /// May more probes come, in other processes or libraries?
+    pub fn awaits_more(&self) -> bool {
+        self.options.listens()
+    }
+
     /// Are children of the process probed, too?
     pub fn follows(&self) -> bool {
         self.options.follow

@@ -16,6 +16,8 @@ const RING_MAX: usize = 64 << 20;
 /// Sites of probes, and of the probes the ones with map entries of their own, for which a spawned
 /// command gets room: what it will match is not known before its libraries are there.
 const SPAWN_PROBES: u64 = if size_of::<Word>() == 4 { 64 * 1024 } else { 128 * 1024 };
+/// Fewest where the user limits the memory.
+const SPAWN_PROBES_LEAST: u64 = 1024;
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 impl Installer {
@@ -30,7 +32,14 @@ impl Installer {
 
     /// Decides the sizes for a spawn.
     pub fn size_for_spawn(&mut self) -> Result<(), SessionError> {
-        self.size(SPAWN_PROBES, SPAWN_ENTRIES)
+        let mut probes = SPAWN_PROBES;
+        loop {
+            match self.size(probes, SPAWN_ENTRIES) {
+                // Less is known here than is asked for, so there may be room for fewer probes.
+                Err(SessionError::MemoryLimit { .. }) if probes > SPAWN_PROBES_LEAST => probes /= 2,
+                result => return result,
+            }
+        }
     }
 
     fn size(&mut self, probes: u64, cookies: u64) -> Result<(), SessionError> {
@@ -55,6 +64,10 @@ impl Installer {
         };
         let needs = Needs { probes, maps, ring_len };
         let layout = Layout::new(&needs).ok_or(SessionError::MapsTooLarge)?;
+        let layout = match self.options.protection.max_memory {
+            Some(limit) => layout.within(limit).map_err(|needed| SessionError::MemoryLimit { needed, limit })?,
+            None => layout,
+        };
         self.registry.borrow_mut().layout = Some((layout, needs.maps));
         Ok(())
     }

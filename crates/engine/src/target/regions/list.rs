@@ -28,6 +28,13 @@ impl List<'_> {
         if index >= self.layout.maps_cap {
             return Err(SessionError::TooMany { what: "mappings" });
         }
+        if self.layout.max_memory != u64::MAX {
+            let all: Vec<MapEntry> = self.shared.read_array(self.layout.maps_off, index);
+            let needed = all.iter().fold(len, |sum, entry| sum.saturating_add(entry.len));
+            if needed > self.layout.max_memory {
+                return Err(SessionError::MemoryLimit { needed, limit: self.layout.max_memory });
+            }
+        }
         let entry = MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 };
         self.write(index, &entry);
         count.store(index as u32 + 1, Ordering::Release);

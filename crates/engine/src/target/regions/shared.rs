@@ -76,6 +76,7 @@ pub(super) fn map_shared(
     header.u64(at!(ring_off), layout.ring_off);
     header.u64(at!(ring_len), layout.ring_len);
     header.u64(at!(missed_off), layout.missed_off);
+    header.u64(at!(shares_off), layout.shares_off);
     header.u64(at!(probes_max), layout.probes_max);
     header.u64(at!(map_descs_off), layout.map_descs_off);
     header.u64(at!(map_descs), layout.maps.len() as u64);
