@@ -20,6 +20,20 @@ static long visits(long n)
     return sum;
 }
 
+// Begins with a push: `n` is kept over the call.
+__attribute__((noipa)) long keep(long n)
+{
+    return visit(n) + n;
+}
+
+static long keeps(long n)
+{
+    long sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += keep(i);
+    return sum;
+}
+
 static volatile long got;
 
 static void on_signal(int signal)
@@ -38,7 +52,7 @@ static long signals(long n)
     return got;
 }
 
-static const struct command commands[] = {{"visits", visits}, {"signals", signals}, {}};
+static const struct command commands[] = {{"visits", visits}, {"keeps", keeps}, {"signals", signals}, {}};
 
 int main(int argc, char **argv)
 {
