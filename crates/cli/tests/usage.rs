@@ -119,12 +119,36 @@ fn manual_page_is_right_for_groff() {
     let Some(shown) = filter("groff", &["-man", "-ww", "-Tascii", "-P-cbou"], &page.stdout) else { return };
     assert_eq!(stderr(&shown), "");
     let shown = String::from_utf8(shown.stdout).unwrap();
-    for text in ["SIDESTEP(1)", "NAME", "  -p, --pid PID", "  --no-optimize", "   sidestep funclatency", "EXIT STATUS"]
+    for text in
+        ["sidestep(1)", "NAME", "  -p, --pid <PID>", "  --no-optimize", "sidestep-funclatency(1)", "EXIT STATUS"]
     {
         assert!(shown.contains(text), "no {text} in:\n{shown}");
     }
     // An example, with its quotes and backslashes.
     assert!(shown.contains(r#"sidestep trace -p 1234 'libc:open "%s %d", arg0, arg1'"#), "{shown}");
+}
+
+#[test]
+fn all_manual_pages_are_right_for_groff() {
+    let dir = std::env::temp_dir().join(format!("sidestep-man-{}", std::process::id()));
+    let written = sidestep(&["man", "--dir", dir.to_str().unwrap()]);
+    assert_eq!((written.status.code(), stderr(&written)), (Some(0), String::new()));
+    let mut count = 0;
+    for section in ["man1", "man7"] {
+        for entry in std::fs::read_dir(dir.join(section)).unwrap().flatten() {
+            let page = std::fs::read(entry.path()).unwrap();
+            let Some(shown) = filter("groff", &["-man", "-ww", "-Tascii", "-P-cbou"], &page) else { return };
+            assert_eq!(stderr(&shown), "", "{}", entry.path().display());
+            count += 1;
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert!(count > 20, "{count} pages");
+    let page = sidestep(&["man", "funccount"]);
+    assert!(String::from_utf8_lossy(&page.stdout).contains("sidestep\\-funccount"), "{page:?}");
+    let page = sidestep(&["man", "no-such"]);
+    assert_eq!(page.status.code(), Some(2));
+    assert!(stderr(&page).contains("language"), "{page:?}");
 }
 
 /// What bash offers when the last word is being typed.

@@ -61,7 +61,7 @@ pub fn run(mut cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Disable(flags) => switch::run(flags, switch::To::Disabled),
         Command::Enable(flags) => switch::run(flags, switch::To::Enabled),
         Command::Detach(flags) => detach::run(flags),
-        Command::Man => manual::page(),
+        Command::Man(flags) => manual::man(flags),
         Command::Completions(flags) => manual::completions(flags.shell),
         Command::Optimize(flags) => switch::run(&flags.switch, switch::To::Optimized(flags.to == OnOff::On)),
     })

@@ -2,6 +2,8 @@
 
 mod carried;
 pub mod format;
+#[cfg(test)]
+mod guide;
 mod output;
 mod protect;
 pub mod script;
@@ -114,10 +116,28 @@ pub enum Command {
     Optimize(Optimize),
     /// Remove the probes of a controller that was killed.
     Detach(Detach),
-    /// Print the manual page.
-    Man,
+    /// Print a manual page, or write all of them to a folder.
+    Man(Man),
     /// Print the completions of a shell.
     Completions(Completions),
+}
+
+/// `sidestep man`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sidestep man | man -l -                          # sidestep(1)
+  sidestep man funccount                           # sidestep-funccount(1)
+  sidestep man language                            # sidestep-language(7)
+  sidestep man --dir /usr/local/share/man          # all of them, in man1/ and man7/")]
+pub struct Man {
+    /// The command whose page is printed; language: the language of scripts. Without it, the page of
+    /// sidestep itself.
+    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+    pub page: Option<String>,
+    /// Write all pages to DIR/man1 and DIR/man7.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `sidestep completions`.
@@ -126,8 +146,7 @@ pub enum Command {
 Examples:
   sidestep completions bash > /etc/bash_completion.d/sidestep
   sidestep completions zsh > ~/.zfunc/_sidestep
-  sidestep completions fish > ~/.config/fish/completions/sidestep.fish
-  sidestep man > /usr/local/share/man/man1/sidestep.1")]
+  sidestep completions fish > ~/.config/fish/completions/sidestep.fish")]
 pub struct Completions {
     /// The shell.
     pub shell: clap_complete::Shell,

@@ -1,138 +1,162 @@
-//! The table of flags as a manual page: man(7).
+//! Manual pages: one per command from the table of flags, and the language from the guide.
 
-use std::fmt::Write;
+mod markdown;
 
-use clap::{Arg, Command};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 use sidestep_lang::script::config::SETTINGS;
+
+use crate::flags::Cli;
 
 const EXIT_STATUS: &str = "\
 0 after a session that was ended, by Ctrl-C for example; N after exit(N) of a script; the status of the command that was \
 started (128 + N if signal N killed it); 1 after an error of a script, of an attach, or of anything else; 2 after a mistake \
 on the command line.";
 
-/// The page, in roff.
-pub fn page(mut command: Command) -> String {
+/// The chapters of the guide that `sidestep-language(7)` has.
+const LANGUAGE: &[&str] = &[
+    include_str!("../../../../../docs/guide/language/index.md"),
+    include_str!("../../../../../docs/guide/language/probes.md"),
+    include_str!("../../../../../docs/guide/language/statements.md"),
+    include_str!("../../../../../docs/guide/language/builtins.md"),
+    include_str!("../../../../../docs/guide/language/functions.md"),
+    include_str!("../../../../../docs/guide/language/config.md"),
+];
+
+/// A page, in roff.
+pub struct Page {
+    /// Its name, as `man NAME` takes it.
+    pub name: String,
+    /// The section of the manual: 1 for commands, 7 for the language.
+    pub section: u8,
+    /// The text, which is ASCII.
+    pub text: String,
+}
+
+/// All pages: `sidestep(1)`, one per command, and the language.
+pub fn pages() -> Vec<Page> {
+    let mut command = Cli::command();
     command.build();
-    let version = command.get_version().unwrap_or_default();
-    let mut page = format!(".TH SIDESTEP 1 \"\" \"sidestep {version}\" \"User Commands\"\n.nh\n.ad l\n");
-    section(&mut page, "NAME");
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    text(&mut page, &format!("sidestep - {}", about.trim_end_matches('.')));
-    section(&mut page, "SYNOPSIS");
-    verbatim(&mut page, &usage(&command));
-    section(&mut page, "OPTIONS");
-    options(&mut page, &command);
-    section(&mut page, "COMMANDS");
-    for sub in command.get_subcommands() {
-        let _ = writeln!(page, ".SS \"sidestep {}\"", sub.get_name());
-        text(&mut page, &sub.get_about().map(ToString::to_string).unwrap_or_default());
-        verbatim(&mut page, &usage(sub));
-        options(&mut page, sub);
-        after(&mut page, sub);
-    }
-    section(&mut page, "ENVIRONMENT");
+    let mut pages = vec![main_page(&command)];
+    pages.extend(command.get_subcommands().map(command_page));
+    pages.push(language());
+    pages
+}
+
+/// `sidestep(1)`.
+fn main_page(command: &Command) -> Page {
+    let man = man(command.clone());
+    let mut roff = Roff::default();
+    roff.control("SH", ["ENVIRONMENT"]);
     for setting in SETTINGS {
-        let _ = writeln!(page, ".TP\n\\fBBPFTRACE_{}\\fR", setting.name.to_ascii_uppercase());
-        text(&mut page, &format!("{}: {}. Default: {}.", setting.help, setting.values, setting.default));
+        roff.control("TP", []);
+        roff.text([bold(format!("BPFTRACE_{}", setting.name.to_ascii_uppercase()))]);
+        roff.text([roman(format!("{}: {}. Default: {}.", setting.help, setting.values, setting.default))]);
     }
-    section(&mut page, "EXIT STATUS");
-    text(&mut page, EXIT_STATUS);
-    section(&mut page, "NOTES");
-    after(&mut page, &command);
-    section(&mut page, "SEE ALSO");
-    page += "\\fBbpftrace\\fR(8), \\fBperf\\-probe\\fR(1), \\fBgdb\\fR(1)\n";
-    page
+    roff.control("SH", ["EXIT STATUS"]);
+    roff.text([roman(EXIT_STATUS)]);
+    roff.control("SH", ["NOTES"]);
+    verbatim(&mut roff, &after(command));
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman("sidestep-language(7), bpftrace(8), perf-probe(1), gdb(1)")]);
+    let parts = [
+        drawn(|out| man.render_title(out)),
+        FILL.to_owned(),
+        drawn(|out| man.render_name_section(out)),
+        drawn(|out| man.render_synopsis_section(out)),
+        drawn(|out| man.render_description_section(out)),
+        drawn(|out| man.render_options_section(out)),
+        drawn(|out| man.render_subcommands_section(out)),
+        drawn(|out| roff.to_writer(out)),
+    ];
+    Page { name: "sidestep".to_owned(), section: 1, text: ascii(&parts.concat()) }
 }
 
-fn section(page: &mut String, name: &str) {
-    let _ = writeln!(page, ".SH {name}");
+/// The page of a subcommand.
+fn command_page(command: &Command) -> Page {
+    let name = format!("sidestep-{}", command.get_name());
+    let man = man(command.clone()).title(&name);
+    let mut roff = Roff::default();
+    if !after(command).is_empty() {
+        roff.control("SH", ["NOTES"]);
+        verbatim(&mut roff, &after(command));
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman("sidestep(1), sidestep-language(7)")]);
+    let parts = [
+        drawn(|out| man.render_title(out)),
+        FILL.to_owned(),
+        drawn(|out| man.render_name_section(out)),
+        drawn(|out| man.render_synopsis_section(out)),
+        drawn(|out| man.render_description_section(out)),
+        drawn(|out| man.render_options_section(out)),
+        drawn(|out| roff.to_writer(out)),
+    ];
+    Page { name, section: 1, text: ascii(&parts.concat()) }
 }
 
-fn usage(command: &Command) -> String {
-    let usage = command.clone().render_usage().to_string();
-    let lines = usage.trim_start_matches("Usage:").lines().map(str::trim);
-    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+/// `sidestep-language(7)`: the language reference of the guide.
+fn language() -> Page {
+    let mut roff = Roff::default();
+    let version = concat!("sidestep ", env!("CARGO_PKG_VERSION"));
+    roff.control("TH", ["sidestep-language", "7", "", version, "Miscellaneous Information Manual"]);
+    let mut text = drawn(|out| roff.to_writer(out)) + FILL;
+    let mut roff = Roff::default();
+    roff.control("SH", ["NAME"]);
+    roff.text([roman("sidestep-language - the language of sidestep's scripts")]);
+    for chapter in LANGUAGE {
+        markdown::render(&mut roff, chapter);
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman("sidestep(1), bpftrace(8)")]);
+    text += &drawn(|out| roff.to_writer(out));
+    Page { name: "sidestep-language".to_owned(), section: 7, text: ascii(&text) }
 }
 
-fn options(page: &mut String, command: &Command) {
-    for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
-        let _ = writeln!(page, ".TP\n{}", head(arg));
-        let mut help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        help.push('.');
-        if arg.get_action().takes_values() {
-            let values: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-            if !values.is_empty() {
-                let _ = write!(help, " Possible values: {}.", values.join(", "));
-            }
-            if let [default] = arg.get_default_values() {
-                let _ = write!(help, " Default: {}.", default.to_string_lossy());
-            }
-        }
-        text(page, &help);
-    }
+/// No hyphenation, and a ragged right margin: names of flags and functions stay whole.
+const FILL: &str = ".nh\n.ad l\n";
+
+fn man(command: Command) -> Man {
+    Man::new(command).source(concat!("sidestep ", env!("CARGO_PKG_VERSION"))).manual("User Commands")
 }
 
-/// `-p, --pid PID`
-fn head(arg: &Arg) -> String {
-    let names = [arg.get_short().map(|short| format!("-{short}")), arg.get_long().map(|long| format!("--{long}"))];
-    let mut parts: Vec<String> =
-        names.into_iter().flatten().map(|name| format!("\\fB{}\\fR", escaped(&name))).collect();
-    let mut value = String::new();
-    if arg.get_action().takes_values() {
-        let names = arg.get_value_names().unwrap_or_default().iter().map(|name| format!("\\fI{}\\fR", escaped(name)));
-        value = names.collect::<Vec<_>>().join(" ");
-    }
-    if arg.is_last_set() {
-        value = format!("\\fB\\-\\-\\fR {value}");
-    }
-    if parts.is_empty() {
-        parts.push(value);
-        return parts.concat();
-    }
-    let separator = if value.is_empty() { "" } else { " " };
-    format!("{}{separator}{value}", parts.join(", "))
+/// What is written into memory, which cannot fail.
+fn drawn(draw: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    let written = draw(&mut out);
+    debug_assert!(written.is_ok(), "memory takes what is written");
+    String::from_utf8_lossy(&out).into_owned()
 }
 
-/// What stands behind the options: examples, grammars.
-fn after(page: &mut String, command: &Command) {
-    if let Some(help) = command.get_after_help() {
-        verbatim(page, &help.to_string());
-    }
-}
-
-/// A paragraph.
-fn text(page: &mut String, text: &str) {
-    for line in text.lines() {
-        let _ = writeln!(page, "{}", escaped(line));
-    }
+/// The text behind the options: examples, grammars.
+fn after(command: &Command) -> String {
+    command.get_after_help().map(ToString::to_string).unwrap_or_default()
 }
 
 /// Lines as they are.
-fn verbatim(page: &mut String, text: &str) {
-    page.push_str(".PP\n.nf\n");
+fn verbatim(roff: &mut Roff, text: &str) {
+    roff.control("PP", []).control("nf", []);
     for line in text.lines() {
-        let _ = writeln!(page, "{}", escaped(line));
+        roff.text([roman(line)]);
     }
-    page.push_str(".fi\n");
+    roff.control("fi", []);
 }
 
-/// groff_char(7): what has a meaning for roff, and what not each output device has.
-fn escaped(line: &str) -> String {
-    let mut out = String::new();
-    if line.starts_with(['.', '\'']) {
-        out.push_str("\\&");
-    }
-    for c in line.chars() {
+/// The page with what not each output device of roff has as escapes: groff_char(7).
+fn ascii(page: &str) -> String {
+    let mut out = String::with_capacity(page.len());
+    for c in page.chars() {
         match c {
-            '\\' => out.push_str("\\e"),
-            '-' => out.push_str("\\-"),
-            '\'' => out.push_str("\\(aq"),
             '`' => out.push_str("\\(ga"),
             '^' => out.push_str("\\(ha"),
             '~' => out.push_str("\\(ti"),
-            '…' => out.push_str("..."),
+            // At the start of a line, dots would be a request.
+            '…' => out.push_str("\\&..."),
             '→' => out.push_str("\\->"),
-            c => out.push(c),
+            '–' => out.push_str("\\(en"),
+            c if c.is_ascii() => out.push(c),
+            c => out.push_str(&format!("\\[u{:04X}]", u32::from(c))),
         }
     }
     out
@@ -141,24 +165,23 @@ fn escaped(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn text_is_no_request() {
-        assert_eq!(escaped(".fi \\n -x 'a'"), "\\&.fi \\en \\-x \\(aqa\\(aq");
-    }
+    use clap::Arg;
 
     #[test]
     fn every_flag_of_every_command_is_there() {
-        let page = page(crate::flags::Cli::command());
-        let mut command = crate::flags::Cli::command();
+        let mut command = Cli::command();
         command.build();
+        let pages = pages();
         for sub in command.get_subcommands() {
-            let from = page.find(&format!(".SS \"sidestep {}\"\n", sub.get_name())).unwrap();
+            let name = format!("sidestep-{}", sub.get_name());
+            let page = pages.iter().find(|page| page.name == name).unwrap();
             for long in sub.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long) {
-                assert!(page[from..].contains(&format!("\\fB{}\\fR", escaped(&format!("--{long}")))), "{long}");
+                assert!(page.text.contains(&long.replace('-', "\\-")), "{name} {long}");
             }
+            assert!(pages[0].text.contains(&name.replace('-', "\\-")), "sidestep(1) does not name {name}");
         }
-        assert!(page.is_ascii(), "{:?}", page.chars().find(|c| !c.is_ascii()));
+        for page in &pages {
+            assert!(page.text.is_ascii(), "{:?}", page.text.chars().find(|c| !c.is_ascii()));
+        }
     }
 }

@@ -159,6 +159,36 @@ mod tests {
         }
     }
 
+    /// The reference for users, and what was added to it.
+    fn reference() -> String {
+        let guide = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide"));
+        let files = std::fs::read_dir(guide.join("language")).expect("docs/guide/language").flatten();
+        let files = files.map(|entry| entry.path()).chain([guide.join("language-new.md")]);
+        files.filter_map(|file| std::fs::read_to_string(file).ok()).collect()
+    }
+
+    /// Whether the reference has an entry with an example, which `tests/documents` runs.
+    fn has_entry(reference: &str, title: &str, name: &str) -> bool {
+        let entry = reference.split_once(&format!("\n### `{title}`\n")).map(|(_, rest)| rest);
+        let entry = entry.and_then(|rest| rest.split("\n### ").next()).unwrap_or_default();
+        let example = entry.split_once("```console\n").map(|(_, rest)| rest);
+        example.and_then(|rest| rest.split("```").next()).is_some_and(|example| example.contains(name))
+    }
+
+    #[test]
+    fn the_reference_has_all_names() {
+        let reference = reference();
+        let functions = FUNCTIONS.iter().map(|name| (format!("{name}()"), *name));
+        let values = VALUES.iter().map(|name| ((*name).to_owned(), *name));
+        let settings = super::super::super::config::SETTINGS.map(|setting| (setting.name.to_owned(), setting.name));
+        // `ustack` is a value that takes arguments.
+        let all = functions.filter(|(_, name)| !VALUES.contains(name)).chain(values).chain(settings);
+        let missing: Vec<String> =
+            all.filter(|(title, name)| !has_entry(&reference, title, name)).map(|(title, _)| title).collect();
+        assert!(missing.is_empty(), "docs/guide/language has no entry with an example for {missing:?}");
+        assert!(!has_entry(&reference, "no_such()", "no_such"));
+    }
+
     #[test]
     fn misspelled_names() {
         assert_eq!(function("prinft").as_deref(), Some("did you mean printf()?"));
