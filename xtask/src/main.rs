@@ -3,6 +3,7 @@
 
 mod bench;
 mod coverage;
+mod dependencies;
 #[cfg(test)]
 mod house;
 mod machine;

@@ -109,6 +109,32 @@ fn installed(package: &str) -> bool {
     query.is_ok_and(|output| output.stdout == b"installed")
 }
 
+/// The version of mdBook that the guide is built with.
+const MDBOOK: &str = "0.4.52";
+
+/// The program mdbook, built on first use: some two minutes on two processors. Without its server
+/// and its search, which nobody needs here.
+pub fn mdbook() -> Result<PathBuf> {
+    let prefix = cache()?.join(format!("mdbook-{MDBOOK}"));
+    let program = prefix.join("bin/mdbook");
+    if program.exists() {
+        return Ok(program);
+    }
+    println!("setup: building mdBook {MDBOOK}, for the guide");
+    let mut install = Command::new("cargo");
+    install.args(["install", "mdbook", "--locked", "--no-default-features", "--version", MDBOOK, "--root"]);
+    let status = install.arg(&prefix).status().context("cargo")?;
+    ensure!(status.success(), "cargo install mdbook failed: is the registry within reach?");
+    Ok(program)
+}
+
+/// Where tools are kept that only tests need.
+fn cache() -> Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    Ok(cache.context("HOME is not set")?.join("sidestep"))
+}
+
 /// `bin` of a Rust 1.85 toolchain, unpacked on first use; an error says why there is none.
 ///
 /// `SIDESTEP_RUST_185` names another one.
@@ -116,9 +142,7 @@ pub fn oldest_rust() -> Result<PathBuf> {
     if let Some(prefix) = std::env::var_os("SIDESTEP_RUST_185") {
         return Ok(PathBuf::from(prefix).join("bin"));
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let prefix = cache.context("HOME is not set")?.join("sidestep/rust-1.85");
+    let prefix = cache()?.join("rust-1.85");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/setup-rust-1.85.sh");
     let status = Command::new("bash").arg(script).arg(&prefix).status().context("bash")?;
     ensure!(status.success(), "{script} failed: are the packages of Rust 1.85 still in Debian 12?");

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::setup;
+use crate::{dependencies, setup};
 
 /// For 32-bit programs that load libraries, which a 64-bit system has where the cross compiler has
 /// them.
@@ -34,6 +34,10 @@ pub fn test(quick: bool) -> Result<bool> {
     tally.step("format", cargo().args(["fmt", "--all", "--check"]));
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
     tally.step("lints", cargo().args(clippy));
+    tally.check("licences and versions of dependencies", dependencies::check);
+    let doc = ["doc", "--workspace", "--no-deps", "--locked"];
+    tally.step("documentation", cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"));
+    tally.check("the book", book);
     tally.step("release build", cargo().args(["build", "--release", "--locked", "--package", "sidestep-cli"]));
     let short = ["build", "--release", "--locked", "--package", "sidestep-cli", "--target", setup::TARGET_32];
     tally.step("release build for 32-bit programs", cargo().args(short));
@@ -71,6 +75,14 @@ impl Tally {
         println!("=== {name}");
         if !command.status().is_ok_and(|status| status.success()) {
             self.fail(name.to_owned());
+        }
+    }
+
+    /// The same, of something that is no command.
+    fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
+        println!("=== {name}");
+        if let Err(error) = check() {
+            self.fail(format!("{name}: {error:#}"));
         }
     }
 
@@ -126,6 +138,18 @@ impl Tally {
             Err(error) => eprintln!("SKIPPED, NOT CHECKED: Rust 1.85: {error:#}"),
         }
     }
+}
+
+/// The guide as a book, in `target/book`. Its links are checked by `tests/documents`.
+fn book() -> Result<()> {
+    let mut command = Command::new(setup::mdbook()?);
+    let status = command.args(["build", "docs/guide", "--dest-dir"]).arg(target_dir().join("book"));
+    let output = status.current_dir(checkout()).output().context("mdbook")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // A warning is a mistake in the book.
+    let is_clean = output.status.success() && !said.contains("[WARN]") && !said.contains("[ERROR]");
+    anyhow::ensure!(is_clean, "{said}");
+    Ok(())
 }
 
 /// Passed and failed of a line `test result: ok. 3 passed; 0 failed; …`.
