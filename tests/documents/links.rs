@@ -39,7 +39,8 @@ impl Page {
 
     /// Anchors as mdBook and GitHub make them of titles; equal ones get a number.
     fn add(&mut self, title: &str) {
-        let kept = title.to_lowercase().chars().filter_map(|c| match c {
+        let title = title.to_lowercase();
+        let kept = title.chars().filter_map(|c| match c {
             ' ' => Some('-'),
             c if c.is_alphanumeric() || c == '_' || c == '-' => Some(c),
             _ => None,
