@@ -8,7 +8,7 @@
 //! One rule holds everywhere: **the controller may be killed at any instruction** and the target
 //! goes on as if it had never been there. The kernel lets all threads of a dead tracer run with the
 //! registers they have at that moment, so no thread ever has registers that only we could repair
-//! (see [`arch::frame`]).
+//! (see `arch::frame`).
 
 mod access;
 pub mod arch;

@@ -1,4 +1,10 @@
 //! What can be typed: one table of flags, and the small languages inside the arguments.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    rustdoc::bare_urls,
+    reason = "doc comments are the texts of --help here: their brackets are no links"
+)]
 
 mod carried;
 pub mod format;

@@ -1,7 +1,7 @@
 //! Code that all detours of a slab share, and the return trampoline.
 //!
-//! Every thunk saves all that the C ABI lets a callee change ([`frame`]), so that agent functions
-//! can be plain compiled code. 32-bit code has thunks of its own ([`short`]).
+//! Every thunk saves all that the C ABI lets a callee change (`frame`), so that agent functions
+//! can be plain compiled code. 32-bit code has thunks of its own (`short`).
 
 mod frame;
 mod goroutine;
@@ -171,7 +171,7 @@ impl Places {
 /// Process-wide code: the return trampoline and the signal entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Globals {
-    /// Calls a function whose return address was replaced ([`watched`]).
+    /// Calls a function whose return address was replaced (`watched`).
     pub enter: Va,
     /// What a replaced return address points to.
     pub trampoline: Va,
@@ -335,7 +335,7 @@ fn head(env: &Env) -> Vec<u8> {
 /// The process-wide code.
 ///
 /// The trampoline leaves by `ret`, as the function has returned to where it was called from
-/// ([`watched`]).
+/// (`watched`).
 #[must_use]
 pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     if env.isa == Isa::X86 {

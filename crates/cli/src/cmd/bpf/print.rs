@@ -155,7 +155,7 @@ fn is_ring(kind: MapKind) -> bool {
     matches!(kind, MapKind::Ringbuf | MapKind::PerfEventArray)
 }
 
-/// The text of a record of `trace_printk` ([`sidestep_wire::map::TRACE`]).
+/// The text of a record of `trace_printk` (`sidestep_wire::map::TRACE`).
 fn message(bytes: &[u8]) -> Option<String> {
     let word = |index: usize| Some(u64::from_ne_bytes(bytes.get(8 * index..8 * index + 8)?.try_into().ok()?));
     let len = usize::try_from(word(0)?).ok()?;
