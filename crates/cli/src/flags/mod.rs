@@ -2,6 +2,7 @@
 
 mod carried;
 pub mod format;
+pub mod order;
 mod output;
 mod protect;
 pub mod script;
