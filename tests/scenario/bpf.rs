@@ -345,7 +345,7 @@ fn json_has_an_object_per_line() {
     let (_, report) = with_command(&args, &[program.to_str().expect("UTF-8"), "work", "2"]);
     let lines: Vec<&str> = report.0.stdout.lines().collect();
     assert!(lines.iter().all(|line| line.starts_with("{\"type\": \"") && line.ends_with("}")), "{}", report.0);
-    assert_eq!(lines[0], "{\"type\": \"attached_probes\", \"data\": {\"probes\": 1}}");
+    assert_eq!(lines[0], "{\"type\": \"attached_probes\", \"count\": 1, \"data\": {\"probes\": 1}}");
     for (start, end) in [
         ("{\"type\": \"record\", \"data\": {\"map\": \"ring\"", "\"value\": {\"n\":1,\"name\":\"n\"}}}"),
         ("{\"type\": \"record\", \"data\": {\"map\": \"perf\"", "\"value\": \"01000000000000006e00000000000000\"}}"),

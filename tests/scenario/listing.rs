@@ -61,7 +61,7 @@ fn names_without_a_provider_are_looked_for_in_a_process() {
     assert!(lines.iter().any(|line| line.contains("/libc.so") && line.ends_with(":malloc")), "{lines:?}");
     assert_eq!(listed(&["list", &format!("usdt:{path}:demo:fired")]), [format!("usdt:{path}:demo:fired")]);
     refused(&["-l", "-p", &pid, "no_such_*"], &["no_such_*"]);
-    refused(&["-l", "-p", &pid, "BEGIN"], &["BEGIN probes are not listed"]);
+    refused(&["-l", "-p", &pid, "BEGIN"], &["begin probes are not listed"]);
     program.finish().ok();
 }
 

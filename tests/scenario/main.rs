@@ -20,6 +20,7 @@ mod events;
 mod faults;
 mod follow;
 mod hostile;
+mod imports;
 mod info;
 mod kernel_cases;
 mod kernel_suites;

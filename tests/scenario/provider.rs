@@ -50,10 +50,10 @@ fn assert_seen(program: &Path) {
     let script = format!(
         "usdt:{path}:provider:none {{ printf(\"none\\n\") }}
          usdt:{path}:provider:two {{ printf(\"two %d %d\\n\", {}) }}
-         usdt:{path}:provider:kinds {{ printf(\"kinds %d %s %d %d %s %d\\n\", arg0, str(arg1), arg2, arg3, str(arg4), arg5) }}
-         usdt:{path}:provider:floats {{ printf(\"floats %d %d\\n\", {}) }}
-         usdt:{path}:provider:twelve {{ printf(\"twelve %d %d %d %d %d %d %d %d %d %d %d %s\\n\", {}, str(arg11)) }}
-         usdt:{path}:provider:lazy {{ printf(\"lazy %d\\n\", arg0) }}",
+         usdt:{path}:provider:kinds {{ printf(\"kinds %ld %s %ld %ld %s %ld\\n\", arg0, str(arg1), arg2, arg3, str(arg4), arg5) }}
+         usdt:{path}:provider:floats {{ printf(\"floats %ld %ld\\n\", {}) }}
+         usdt:{path}:provider:twelve {{ printf(\"twelve %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %s\\n\", {}, str(arg11)) }}
+         usdt:{path}:provider:lazy {{ printf(\"lazy %ld\\n\", arg0) }}",
         all(2),
         all(2),
         all(11),

@@ -225,7 +225,7 @@ fn visit_by_curl(url: &str, page: &str, dir: &Path) {
         report.lines().filter(|line| line.contains(name)).flat_map(|line| numbers(line, "len")).sum()
     };
     assert_eq!((sum("WRITE/SEND"), sum("READ/RECV")), (sizes[0], sizes[1] + sizes[2]), "{report}");
-    let script = "u:libssl:SSL_write { @sent = sum(arg2); printf(\"%s\", str(arg1, arg2)) }
+    let script = "u:libssl:SSL_write { @sent = sum(arg2); printf(\"%s\", str(arg1, arg2 + 1)) }
         u:libssl:SSL_read { self.to = arg1 }
         ur:libssl:SSL_read /(int32)retval > 0/ { @got = sum((int32)retval); printf(\"%s\", str(self.to, (int32)retval)) }";
     let script = format!("config = {{ max_strlen = 16384 }} {script}");

@@ -94,7 +94,7 @@ pub fn operands_of_every_form() {
     for (name, long, short) in OPERANDS {
         let values = if is_32_bit() { short } else { long };
         if !values.is_empty() {
-            let format = vec!["%d"; values.len()].join(" ");
+            let format = vec!["%ld"; values.len()].join(" ");
             let arguments: Vec<String> = (0..values.len()).map(|number| format!("arg{number}")).collect();
             let arguments = arguments.join(", ");
             script += &format!("usdt:{path}:forms:{name} {{ printf(\"{name} {format}\\n\", {arguments}) }}\n");

@@ -15,10 +15,12 @@ fn main() -> ExitCode {
         sidestep_engine::calibration_target();
         return ExitCode::SUCCESS;
     }
-    let code = cmd::run(flags::Cli::parse()).unwrap_or_else(|error| {
-        out::sink::say(&format!("sidestep: {}", message(&error)));
-        ExitCode::FAILURE
-    });
+    let code = cmd::run(flags::Cli::parse_from(flags::order::ordered(std::env::args_os().collect()))).unwrap_or_else(
+        |error| {
+            out::sink::say(&format!("sidestep: {}", message(&error)));
+            ExitCode::FAILURE
+        },
+    );
     out::outlet::end();
     code
 }

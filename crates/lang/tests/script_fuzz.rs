@@ -117,6 +117,25 @@ const WORDS: &[&str] = &[
     "self",
     "self.x",
     "macro",
+    "fn",
+    "import",
+    "#include \"x.h\"\n",
+    "#ifdef A\n",
+    "#else\n",
+    "#endif\n",
+    "comptime",
+    "typeinfo",
+    "container_of",
+    "ntop",
+    "pton",
+    "macaddr",
+    "str_concat",
+    "test:t",
+    "bench:b",
+    "(a=1, b=2)",
+    "?:",
+    "(uint8[4])",
+    "(string[3])",
     "macro m(a, $b, @c) { a }",
     "m",
     "for ($kv : @m)",
@@ -210,7 +229,7 @@ fn number() -> impl Strategy<Value = String> {
 }
 
 fn statement() -> impl Strategy<Value = String> {
-    (number(), number(), 0..27_u32).prop_map(|(a, b, which)| match which {
+    (number(), number(), 0..30_u32).prop_map(|(a, b, which)| match which {
         0 => format!("$x = {a};"),
         1 => format!("@a = {a};"),
         2 => format!("@k[{a}, \"x\"] = {b};"),
@@ -219,7 +238,7 @@ fn statement() -> impl Strategy<Value = String> {
         5 => format!("@h = hist({a}, 2);"),
         6 => format!("@l[comm] = lhist({a}, -5, 100, 3);"),
         7 => format!("@s[{a}] = stats({b}); @i = min({a});"),
-        8 => format!("printf(\"%d %s %d %r\\n\", {a}, str({b}, 20), {a}, buf(arg0, {b}));"),
+        8 => format!("printf(\"%d %s %d %r\\n\", {a}, str({b}, 20), {a}, buf(arg0, {b} & 255));"),
         9 => format!("print({a});"),
         10 => format!("delete(@k, {a}, \"y\"); zero(@k);"),
         11 => "@t = str(arg0); @t = comm; $s = @t; @u[@t] = ustack(3);".to_owned(),
@@ -245,7 +264,7 @@ fn statement() -> impl Strategy<Value = String> {
              self.d = *$p; print(self.d.id);"
         ),
         23 => format!(
-            "$x = twice({a}, $y); $y = {{ let $z = {b}; $z + 1 }}; $b = buf(arg0, {a}); @b[$b] = $b; @av[{a}] = avg({b}); \
+            "$x = twice({a}, $y); $y = {{ let $z = {b}; $z + 1 }}; $b = buf(arg0, {a} & 255); @b[$b] = $b; @av[{a}] = avg({b}); \
              @mi = min({a}); @mx[1] = max({b}); $x = @av[{b}] + @mi + @mx[1];"
         ),
         25 => format!(
@@ -255,6 +274,19 @@ fn statement() -> impl Strategy<Value = String> {
         26 => format!(
             "errorf(\"%d %s\", {a}, probe); assert({b}, \"no\"); @pr[probe, probetype] = uaddr(\"word\"); \
              $x = strstr(probe, str(arg0, 5)) + is_str(comm) + ($y == {a}); signal_thread(9); @bi[ustack(build_id, 5)] = {b};"
+        ),
+        27 => format!(
+            "@r = (a={a}, b=str(arg0, 9), c=(1, comm)); $r = @r; @rk[$r] = $r.c.0 + {b}; print($r); \
+             $x = ({a} ?: {b}) + (if $y == {a} {{ 1 }} else {{ @a }}); $y ? print({a}) : clear(@k);"
+        ),
+        28 => format!(
+            "@sc = str_concat(str(arg0, 9), str_concat(comm, \"x\")); @ip[ntop({a})] = comm(pid); \
+             print(macaddr((uint8[6]){b})); @by = buf(comm, 3); @pp = $p; @pp++; @pp += 2; \
+             $x = nsecs(boot) + (uint32)(uint8[4])(uint32){a}; @st[strftime(\"%f\", {b} & 255)] = leader_comm;"
+        ),
+        29 => format!(
+            "while ($y < {a}) {{ $y++; for ($i : 0..$y) {{ @w += $i; if ($i == {b}) {{ break; }} }} \
+             if ($x > 5) {{ return; }} $s = str(arg0, {b} & 255); }} for ($i : {a}..{b}) {{ if $i {{ continue; }} $x -= $i; }}"
         ),
         24 => format!(
             "$x = strstr(str(arg0), comm) + strlen(str(arg1, 5)) + len(@k) + len(ustack(4)); \

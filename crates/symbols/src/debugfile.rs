@@ -29,7 +29,8 @@ pub struct DebugSearch {
     /// Roots to look under, in order: `/` and, for a process in another mount namespace,
     /// `/proc/PID/root` before it.
     pub roots: Vec<PathBuf>,
-    /// Global debug directories, as paths below each root.
+    /// Global debug directories, as paths below each root; or debug files (`NAME.debug`), as they
+    /// are.
     pub dirs: Vec<PathBuf>,
 }
 
@@ -141,6 +142,9 @@ pub(crate) fn read_debug_file(
 /// link names it.
 pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(PathBuf, Option<u32>)> {
     let mut found = Vec::new();
+    // A debug file may be named itself, in place of a directory.
+    let files = search.dirs.iter().filter(|dir| dir.extension().is_some_and(|ext| ext == "debug"));
+    found.extend(files.map(|file| (file.clone(), debuglink(elf).map(|(_, crc)| crc))));
     let below = |root: &Path, path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     if let Some([first, rest @ ..]) = elf.build_id.as_deref() {
         let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();

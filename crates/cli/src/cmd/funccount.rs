@@ -116,7 +116,11 @@ pub fn tracing(probes: usize, pattern: &str, sink: &mut Sink) -> io::Result<()> 
 
 /// bpftrace's first object.
 pub fn attached(probes: usize, sink: &mut Sink) -> io::Result<()> {
-    sink.line(&json::line("attached_probes", json::object([("probes", probes.to_string())])))
+    if sink.is_quiet() {
+        return Ok(());
+    }
+    let data = json::object([("probes", probes.to_string())]);
+    sink.line(&format!("{{\"type\": \"attached_probes\", \"count\": {probes}, \"data\": {data}}}"))
 }
 
 /// `-T`.

@@ -10,6 +10,7 @@ mod carried;
 pub mod format;
 #[cfg(test)]
 mod guide;
+pub mod order;
 mod output;
 mod protect;
 pub mod script;

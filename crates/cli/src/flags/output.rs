@@ -23,7 +23,7 @@ pub struct Timing {
 #[derive(Args, Clone, Debug)]
 pub struct Output {
     /// Write the results to FILE; stdout is left to the command.
-    #[arg(short = 'o', value_name = "FILE")]
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Output format; json is one object per line.
     #[arg(short = 'f', long, default_value = "text")]

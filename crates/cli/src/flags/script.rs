@@ -1,6 +1,7 @@
 //! Flags of scripts.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
@@ -20,7 +21,7 @@ pub struct Script {
     /// List the attach points that a pattern matches (uprobe:OBJECT:GLOB,
     /// usdt:OBJECT:PROVIDER:NAME, a GLOB alone with -p PID), or those of a program or a script;
     /// with -v, also how many cannot be probed.
-    #[arg(short = 'l', conflicts_with = "program")]
+    #[arg(short = 'l', long)]
     pub list: bool,
     #[command(flatten)]
     pub target: TargetFlags,
@@ -61,13 +62,21 @@ pub struct More {
     /// Do not print warnings about the script.
     #[arg(long)]
     pub no_warnings: bool,
-    /// Accepted as bpftrace has it: reads that fail are counted and said in any case.
-    #[arg(short = 'k', action = ArgAction::Count)]
+    /// Count reads of numbers that fail, too; those of strings are counted in any case.
+    #[arg(short = 'k', long = "warnings", action = ArgAction::Count)]
     pub faults: u8,
-    #[arg(short = 'I', value_name = "DIR", value_parser = no_headers, hide = true)]
-    include_dir: Vec<String>,
-    #[arg(long = "include", value_name = "FILE", value_parser = no_headers, hide = true)]
-    include: Vec<String>,
+    /// Look for files of #include and import here, too.
+    #[arg(short = 'I', value_name = "DIR")]
+    pub include_dir: Vec<PathBuf>,
+    /// Take in a file before the script, as #include does.
+    #[arg(long = "include", value_name = "FILE")]
+    pub include: Vec<String>,
+    /// Run the script's test probes, and nothing else.
+    #[arg(long, conflicts_with = "bench")]
+    pub test: bool,
+    /// Run the script's bench probes, and nothing else.
+    #[arg(long)]
+    pub bench: bool,
     /// Options of the script: `--name=value` behind `--`.
     #[arg(skip)]
     pub options: Vec<(String, Option<String>)>,
@@ -98,8 +107,4 @@ impl Script {
         };
         self.more.options = command.drain(..count).map(option).collect();
     }
-}
-
-fn no_headers(_: &str) -> Result<String, String> {
-    Err("#include is not supported: declare what is needed in the script".to_owned())
 }

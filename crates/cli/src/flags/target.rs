@@ -25,7 +25,7 @@ pub struct TargetFlags {
     #[command(flatten)]
     pub protect: Protect,
     /// Run CMD (words as in a shell; no shell is run) and probe it.
-    #[arg(short = 'c', value_name = "CMD", value_parser = parse_words, conflicts_with = "command")]
+    #[arg(short = 'c', long = "cmd", value_name = "CMD", value_parser = parse_words, conflicts_with = "command")]
     pub cmd: Option<words::Words>,
     /// Run a command and probe it; its exit status becomes ours.
     #[arg(last = true, value_name = "CMD")]

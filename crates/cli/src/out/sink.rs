@@ -93,6 +93,11 @@ impl Sink {
         self.format == Format::Json
     }
 
+    /// Only results are wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Who reads the data.
     pub fn reader(&self) -> Reader {
         self.reader

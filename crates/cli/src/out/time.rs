@@ -3,6 +3,8 @@
 
 use std::mem::MaybeUninit;
 
+use sidestep_lang::script::lower::Clock;
+
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of [`sidestep_engine::Record::time_ns`].
 pub fn monotonic() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
@@ -11,6 +13,17 @@ pub fn monotonic() -> u64 {
 /// Nanoseconds since 1970.
 pub fn realtime() -> u64 {
     clock(libc::CLOCK_REALTIME)
+}
+
+/// What programs know of time, if they begin now: `start` of the monotonic clock.
+pub fn clock_of_scripts(start: u64) -> Clock {
+    let ahead = |id| clock(id).wrapping_sub(monotonic());
+    Clock {
+        start,
+        since_1970: ahead(libc::CLOCK_REALTIME),
+        boot: ahead(libc::CLOCK_BOOTTIME),
+        tai: ahead(libc::CLOCK_TAI),
+    }
 }
 
 /// `HH:MM:SS` of a time in nanoseconds since 1970, in the local time zone.

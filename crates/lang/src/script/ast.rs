@@ -1,14 +1,15 @@
 //! The syntax tree.
 
-use super::checked::Config;
 use super::ctype::Definitions;
 use super::diagnostic::Span;
 
 /// A whole script.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Script {
-    /// What is set before `config` is read: by the environment.
-    pub base: Config,
+    /// Names and values that are set after `config` is read: by the environment.
+    pub environment: Vec<(String, String)>,
+    /// Reads of numbers that fail are counted, too.
+    pub count_reads: bool,
     /// The options that it asks for: `getopt(…)`.
     pub options: Vec<Declared>,
     /// `config = { … }`
@@ -17,6 +18,8 @@ pub struct Script {
     pub types: Definitions,
     /// `macro name(…) { … }`
     pub macros: Vec<Macro>,
+    /// `fn name($a : type) : type { … }`
+    pub functions: Vec<Function>,
     /// `let @name = kind(entries);`
     pub maps: Vec<DeclaredMap>,
     /// Its blocks, in order.
@@ -58,6 +61,23 @@ pub struct Macro {
     pub body: Vec<Stmt>,
     /// Its value.
     pub value: Option<Expr>,
+    /// Its name in the script.
+    pub span: Span,
+}
+
+/// A function. It is checked; as in bpftrace, nothing calls it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Names without the sign, types, and where they are.
+    pub params: Vec<(String, Sized, Span)>,
+    /// What it gives.
+    pub result: Sized,
+    /// What it does.
+    pub body: Vec<Stmt>,
+    /// Its name in the script.
+    pub span: Span,
 }
 
 /// A parameter of a macro, without a sign.
@@ -72,6 +92,22 @@ pub enum Param {
 }
 
 impl Param {
+    /// Whether both take the same arguments.
+    #[must_use]
+    pub fn is_like(&self, other: &Param) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    /// Whether it may be called with this.
+    #[must_use]
+    pub fn takes(&self, arg: &Expr) -> bool {
+        match (self, &arg.kind) {
+            (Param::Var(_), ExprKind::Var(_)) | (Param::Expr(_), _) => true,
+            (Param::Map(_), ExprKind::Map(_, keys)) => keys.is_empty(),
+            _ => false,
+        }
+    }
+
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
@@ -120,6 +156,10 @@ pub enum Provider {
     Uretprobe,
     /// A static probe.
     Usdt,
+    /// What `--test` runs.
+    Test,
+    /// What `--bench` runs.
+    Bench,
 }
 
 impl Provider {
@@ -127,12 +167,14 @@ impl Provider {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Provider::Begin => "BEGIN",
-            Provider::End => "END",
+            Provider::Begin => "begin",
+            Provider::End => "end",
             Provider::Interval => "interval",
             Provider::Uprobe => "uprobe",
             Provider::Uretprobe => "uretprobe",
             Provider::Usdt => "usdt",
+            Provider::Test => "test",
+            Provider::Bench => "bench",
         }
     }
 
@@ -302,12 +344,18 @@ pub enum ExprKind {
     Index(Box<Expr>, Box<Expr>),
     /// `(a, b)`
     Tuple(Vec<Expr>),
+    /// `(a=1, b=2)`: names and values.
+    Record(Vec<String>, Vec<Expr>),
     /// `{ …; value }`
     Block(Vec<Stmt>, Option<Box<Expr>>),
     /// `sizeof(of)`
     SizeOf(Box<Sized>),
     /// `offsetof(of, a.b)`
     OffsetOf(Box<Sized>, Vec<String>),
+    /// `typeof(of)`, where a macro takes a type.
+    TypeOf(Box<Sized>),
+    /// `typeinfo(of)`
+    TypeInfo(Box<Sized>),
 }
 
 /// A type, wherever one is meant: that of a cast or variable, or what `sizeof` is about.

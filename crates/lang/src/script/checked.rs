@@ -89,6 +89,8 @@ pub struct Config {
     pub stack_mode: StackMode,
     /// What is printed behind a text that was cut.
     pub trailer: String,
+    /// Reads of numbers that fail are counted, as those of texts always are.
+    pub count_reads: bool,
 }
 
 /// What becomes of an attach point that means nothing.
@@ -112,6 +114,7 @@ impl Default for Config {
             missing_probes: MissingProbes::Error,
             stack_mode: StackMode::Bpftrace,
             trailer: "..".to_owned(),
+            count_reads: false,
         }
     }
 }
@@ -139,6 +142,8 @@ pub struct Block {
     pub points: Vec<Point>,
     /// Whether it runs.
     pub predicate: Option<Value>,
+    /// The predicate has variables of its own.
+    pub predicate_vars: bool,
     /// What it does.
     pub body: Vec<Op>,
     /// Types of its variables.
@@ -203,6 +208,9 @@ pub enum Op {
 /// A loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
+    /// Its body is this function of the block, as of [`Each::number`]; `None`: it is known to have
+    /// few rounds, and lies where it is.
+    pub number: Option<usize>,
     /// What the controller does if there are too many.
     pub warning: usize,
     /// As long as it holds.
@@ -283,13 +291,19 @@ pub enum ValueKind {
     Part(Box<Value>, usize),
     /// `++` and `--` of a variable.
     StepVar(Step, usize),
-    /// `++` and `--` of a map.
-    StepMap(Step, Entry),
+    /// `++` and `--` of a map, by so much.
+    StepMap(Step, Entry, u64),
     /// A string in the target's memory; of so many bytes at most, if that is only known when it is
     /// read.
     ReadText(Box<Value>, Option<Box<Value>>),
+    /// The first text with the second behind it.
+    Concat(Box<Value>, Box<Value>),
+    /// The name of the process with this number, if it is probed.
+    CommOf(Box<Value>),
     /// Bytes in the target's memory: address and length.
     ReadBytes(Box<Value>, Box<Value>),
+    /// The first bytes of a text, as many as its type says.
+    BytesOf(Box<Value>),
     /// Which of two texts or buffers is the greater one by so many bytes: below 0, 0, or above.
     Order(Box<Value>, Box<Value>, usize),
     /// Writes the second value's first bytes, so many, to an address of the target; whether that
@@ -348,6 +362,8 @@ pub enum Builtin {
     ProcessComm,
     /// `nsecs`
     Nsecs,
+    /// `nsecs(boot)` and the like.
+    Clock(Timer),
     /// `elapsed`
     Elapsed,
     /// `cpu`
@@ -374,6 +390,20 @@ pub enum Builtin {
     Latency,
     /// `ustack`, of this stack map.
     Stack(usize),
+}
+
+/// Clocks that `nsecs()` knows besides the monotonic one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timer {
+    /// With the time that the machine was suspended.
+    Boot,
+    /// International atomic time.
+    Tai,
+}
+
+impl Timer {
+    /// Their names in scripts.
+    pub const ALL: [(&'static str, Timer); 3] = [("boot", Timer::Boot), ("tai", Timer::Tai), ("sw_tai", Timer::Tai)];
 }
 
 /// What the controller does when it reads the record.

@@ -63,9 +63,12 @@ const WITHOUT_MEANING: &[&str] = &[
     "perf_rb_pages",
     "symbol_source",
     "unstable_addr",
+    "unstable_dw_ustack",
     "unstable_import",
+    "unstable_import_statement",
     "unstable_map_decl",
     "unstable_tseries",
+    "unstable_typeinfo",
     "use_blazesym",
     "vmlinux",
 ];

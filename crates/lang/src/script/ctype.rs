@@ -35,6 +35,31 @@ pub enum CType {
     Record(Record),
     /// A function: there are only pointers to it.
     Function,
+    /// An address of a network, which is printed as one.
+    Net(Net),
+}
+
+/// Addresses of networks, which are kept as they are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Net {
+    /// `192.168.0.1`
+    V4,
+    /// `::1`
+    V6,
+    /// `0A:1B:2C:3D:4E:5F`
+    Mac,
+}
+
+impl Net {
+    /// Bytes of an address.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Net::V4 => 4,
+            Net::V6 => 16,
+            Net::Mac => 6,
+        }
+    }
 }
 
 /// An enumeration.
@@ -136,12 +161,14 @@ pub struct Definitions {
     pub typedefs: HashMap<String, CType>,
     /// Each `enum`.
     pub enums: Vec<Arc<Enum>>,
+    /// How many records have no name of their own.
+    pub anonymous: u32,
 }
 
 impl Default for Definitions {
     fn default() -> Definitions {
         let word = size_of::<usize>() as u8;
-        Definitions { word, layouts: Layouts::new(), typedefs: HashMap::new(), enums: Vec::new() }
+        Definitions { word, layouts: Layouts::new(), typedefs: HashMap::new(), enums: Vec::new(), anonymous: 0 }
     }
 }
 
@@ -226,6 +253,8 @@ impl CType {
             CType::Array(of, length) => format!("{}[{length}]", of.name()),
             CType::Record(record) => record.name.to_string(),
             CType::Function => "function".to_owned(),
+            CType::Net(Net::Mac) => "mac_address".to_owned(),
+            CType::Net(_) => "inet".to_owned(),
         }
     }
 
@@ -239,6 +268,7 @@ impl CType {
             CType::Array(of, length) => of.size(word, layout)?.checked_mul(*length)?,
             CType::Record(record) => layout(record)?.size,
             CType::Function => return None,
+            CType::Net(of) => of.size() as u64,
         })
     }
 
@@ -247,6 +277,7 @@ impl CType {
         Some(match self {
             CType::Array(of, _) => of.align(word, layout)?,
             CType::Record(record) => layout(record)?.align,
+            CType::Net(_) => 1,
             // On i386 nothing in a struct needs more than a word.
             other => match (other.size(word, layout)?, word) {
                 (size, 4) => size.min(4),

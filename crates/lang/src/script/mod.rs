@@ -8,7 +8,7 @@ pub mod ctype;
 pub mod diagnostic;
 pub mod lexer;
 pub mod lower;
-mod near;
+pub mod near;
 pub mod parser;
 pub mod printf;
 pub mod program;

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use strsim::{levenshtein, osa_distance};
 
 /// The one of `names` that was probably meant.
-pub(super) fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
+#[must_use]
+pub fn near<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |other: &&'n str| osa_distance(name, other);
     let close = names.iter().filter(|other| distance(other) <= 1 + name.len() / 5);
     // Of two that are equally close, swapped letters are likelier: they are two mistakes to

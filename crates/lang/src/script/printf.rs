@@ -60,7 +60,7 @@ impl Format {
                 if !literal.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut literal)));
                 }
-                let mut conversion = Conversion::parse(&mut chars, 64, 64, "*r")?;
+                let mut conversion = Conversion::parse(&mut chars, 32, 64, "*r")?;
                 if conversion.kind == 'r' {
                     // `rx` prints all bytes as \xNN, `rh` as hexadecimal digits.
                     conversion.kind = chars.next_if(|c| matches!(c, 'x' | 'h')).unwrap_or('r');

@@ -122,12 +122,15 @@ impl Tree {
             ExprKind::Member(of, name) => (format!(".{name}"), vec![of]),
             ExprKind::Index(of, index) => ("[]".to_owned(), vec![of, index]),
             ExprKind::Tuple(items) => ("(,)".to_owned(), items.iter().collect()),
+            ExprKind::Record(names, items) => (format!("(.{})", names.join(", .")), items.iter().collect()),
             ExprKind::Block(body, value) => {
                 self.line(depth, "{}");
                 self.body(depth + 1, body);
                 return value.iter().for_each(|value| self.expr(depth + 1, value));
             }
             ExprKind::SizeOf(of) => sized("sizeof", of),
+            ExprKind::TypeOf(of) => sized("typeof", of),
+            ExprKind::TypeInfo(of) => sized("typeinfo", of),
             ExprKind::OffsetOf(of, path) => sized(&format!("offsetof .{}", path.join(".")), of),
         };
         self.line(depth, text);

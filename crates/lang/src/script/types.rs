@@ -46,8 +46,60 @@ pub enum Type {
     Meaning(Meaning),
     /// A time that is printed by this format (`strftime`).
     Time(String),
-    /// Values, one behind the other.
-    Tuple(Vec<Type>),
+    /// Values, one behind the other: a tuple, or a record if they have names.
+    Tuple(Parts),
+}
+
+/// Types of the parts of a tuple or record.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Parts {
+    types: Vec<Type>,
+    /// Empty: it is a tuple.
+    names: Vec<String>,
+}
+
+impl Parts {
+    /// Those of a record.
+    #[must_use]
+    pub fn named(names: Vec<String>, types: Vec<Type>) -> Parts {
+        Parts { types, names }
+    }
+
+    /// The names of a record's parts, in order; none of a tuple.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The same parts with types that `change` makes.
+    fn map(&self, change: impl Fn(&Type) -> Type) -> Parts {
+        Parts { types: self.types.iter().map(change).collect(), names: self.names.clone() }
+    }
+
+    /// Whether parts of both have the same names in the same order, or none.
+    fn fits(&self, other: &Parts) -> bool {
+        self.names == other.names && self.len() == other.len() && self.iter().zip(&**other).all(|(a, b)| a.fits(b))
+    }
+}
+
+impl From<Vec<Type>> for Parts {
+    fn from(types: Vec<Type>) -> Parts {
+        Parts { types, names: Vec::new() }
+    }
+}
+
+impl std::ops::Deref for Parts {
+    type Target = [Type];
+
+    fn deref(&self) -> &[Type] {
+        &self.types
+    }
+}
+
+impl std::ops::DerefMut for Parts {
+    fn deref_mut(&mut self) -> &mut [Type] {
+        &mut self.types
+    }
 }
 
 /// Of what kind a number of the system is.
@@ -107,7 +159,7 @@ impl Type {
             | (Type::Text(_), Type::Text(_))
             | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Probe { func: a }, Type::Probe { func: b }) => a == b,
-            (Type::Tuple(a), Type::Tuple(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.fits(b)),
+            (Type::Tuple(a), Type::Tuple(b)) => a.fits(b),
             (a, b) => a == b,
         }
     }
@@ -116,7 +168,7 @@ impl Type {
     pub fn widen(&mut self, other: &Type) {
         match (self, other) {
             (Type::Text(len), Type::Text(new)) | (Type::Bytes(len), Type::Bytes(new)) => *len = (*len).max(*new),
-            (Type::Tuple(types), Type::Tuple(new)) => types.iter_mut().zip(new).for_each(|(ty, new)| ty.widen(new)),
+            (Type::Tuple(types), Type::Tuple(new)) => types.iter_mut().zip(&**new).for_each(|(ty, new)| ty.widen(new)),
             // Some are numbers, so none is true or false only.
             (known @ Type::Enum(_), new @ Type::Int { .. }) if known.is_bool() => *known = new.clone(),
             _ => {}
@@ -128,7 +180,7 @@ impl Type {
     pub fn kept(&self) -> Type {
         match self {
             Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-            Type::Tuple(types) => Type::Tuple(types.iter().map(Type::kept).collect()),
+            Type::Tuple(types) => Type::Tuple(types.map(Type::kept)),
             ty => ty.clone(),
         }
     }
@@ -154,6 +206,11 @@ impl Type {
             Type::Pointer(of) => CType::Pointer(of.clone()).name(),
             Type::Enum(of) => of.name.clone(),
             Type::Data { ty, .. } => ty.name(),
+            Type::Tuple(types) if !types.names().is_empty() => {
+                let parts: Vec<String> =
+                    types.names().iter().zip(&**types).map(|(name, ty)| format!(".{name} = {}", ty.name())).collect();
+                format!("record {{ {} }}", parts.join(", "))
+            }
             Type::Tuple(types) => {
                 let names: Vec<String> = types.iter().map(Type::name).collect();
                 format!("({})", names.join(","))
@@ -181,6 +238,7 @@ impl Type {
             Type::User => "username",
             Type::Meaning(_) => "string",
             Type::Time(_) => "timestamp",
+            Type::Tuple(types) if !types.names().is_empty() => "record",
             Type::Tuple(_) => "tuple",
         }
     }

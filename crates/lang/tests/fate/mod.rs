@@ -84,7 +84,9 @@ pub fn compile(source: &str) -> Fate {
         }
         Err(errors) => return Fate::Wrong(rendered(&errors, source)),
     };
-    let Ok(compiled) = lower(&checked, Clock { start: 1, since_1970: 1 << 60 }) else { return Fate::TooLarge };
+    let Ok(compiled) = lower(&checked, Clock { start: 1, since_1970: 1 << 60, ..Clock::default() }) else {
+        return Fate::TooLarge;
+    };
     for program in &compiled.programs {
         // Loops of chance may have too many paths.
         let rules = Rules {

@@ -14,6 +14,9 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     let quoted = point.fields.last().is_some_and(|field| field.quoted);
     if point.provider == Provider::Usdt {
         let parsed = match *fields {
+            // Without an object, all those of the process are searched.
+            ["", "", name] => pattern::usdt("*", "*", name),
+            ["", provider, name] => pattern::usdt("*", provider, name),
             [object, name] | [object, "", name] => pattern::usdt(object, "*", name),
             [object, provider, name] => pattern::usdt(object, provider, name),
             _ => return Err(anyhow!("{} is no attach point", point.text())),

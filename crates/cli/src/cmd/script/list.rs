@@ -22,17 +22,33 @@ use crate::out::sink::{Sink, say};
 /// Runs the command.
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     let pid = flags.target.first();
-    let (text, params) = flags.words.split_first().map_or(("*", &[][..]), |(text, params)| (&**text, params));
+    let (text, params) = match &flags.program {
+        Some(_) => ("-e", &flags.words[..]),
+        None => flags.words.split_first().map_or(("*", &[][..]), |(text, params)| (&**text, params)),
+    };
     let options = flags.engine.options();
+    if let Some(program) = &flags.program {
+        return print_all(&Wanted { points: points(program, params)?, each: true }, text, flags);
+    }
     if let Some(lines) = records::lines(text, params, pid, flags.output.detail.verbose, &options)? {
         let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.detail.quiet)?;
         list::print(lines, &mut sink)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let wanted = wanted(text, params)?;
+    print_all(&wanted(text, params)?, text, flags)
+}
+
+/// Prints what attach points mean.
+fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<ExitCode> {
+    let pid = flags.target.first();
+    let options = flags.engine.options();
     let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.detail.quiet)?;
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
     for point in &wanted.points {
+        if !point.provider.has_target() {
+            lines.push(point.text());
+            continue;
+        }
         let pattern = attach::pattern(point, false)?;
         if pid.is_none() && pattern.object.as_deref().is_none_or(|object| object == "*") {
             let message =
@@ -52,7 +68,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
                     _ => Default::default(),
                 };
                 let below = |listed: &Listed| arguments.get(&(listed.object.clone(), listed.name.clone()));
-                let line = |listed| line(point.provider, listed) + below(listed).map_or("", String::as_str);
+                let line = |listed: &Listed| line(point, listed) + below(listed).map_or("", String::as_str);
                 lines.extend(found.iter().map(line));
             }
             Err(error @ SessionError::NoMatch(_)) => missing.push((point, error)),
@@ -103,6 +119,13 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
         None if !matches!(text, "BEGIN" | "begin" | "END" | "end") => {
             several([format!("uprobe:*:{text}"), format!("usdt:*:*:{text}")])
         }
+        // All functions, or all static probes, of a process.
+        Some("uprobe" | "u" | "uretprobe" | "ur") if text.ends_with(":*") && text.matches(':').count() == 1 => {
+            Ok(Wanted { points: points(&format!("{text}:* {{}}"), &[])?, each: true })
+        }
+        Some("usdt" | "U") if text.ends_with(":*") && text.matches(':').count() == 1 => {
+            Ok(Wanted { points: points(&format!("{text}:*:* {{}}"), &[])?, each: true })
+        }
         Some("*") => several([format!("uprobe{}", &text[1..]), format!("usdt{}", &text[1..])]),
         // Probes of the program at this path, or of this library, of any kind.
         Some(object) if object.contains('/') || object.starts_with("lib") => {
@@ -120,7 +143,8 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
     })?;
     let all: Vec<Point> = script.blocks.into_iter().flat_map(|block| block.points).collect();
     let first = all.first().map(|point| point.provider.name()).unwrap_or_default();
-    let points: Vec<Point> = all.into_iter().filter(|point| point.provider.has_target()).collect();
+    let is_listed = |point: &Point| !matches!(point.provider, Provider::Begin | Provider::End);
+    let points: Vec<Point> = all.into_iter().filter(is_listed).collect();
     match points.is_empty() {
         true => Err(anyhow!("{first} probes are not listed: they are in no program")),
         false => Ok(points),
@@ -128,8 +152,12 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
 }
 
 /// As an attach point is written.
-fn line(provider: Provider, listed: &Listed) -> String {
-    let (provider, object) = (provider.name(), listed.object.display());
+fn line(point: &Point, listed: &Listed) -> String {
+    // A path stays as it is written.
+    let written = point.fields.first().map(|field| field.text.as_str()).unwrap_or_default();
+    let is_path = written.contains('/') && !written.contains(['*', '?', '[']);
+    let found = listed.object.display().to_string();
+    let (provider, object) = (point.provider.name(), if is_path { written } else { &found });
     let line = match &listed.demangled {
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),
         Some(name) => format!("{provider}:{object}:cpp:\"{name}\""),
@@ -181,7 +209,7 @@ mod tests {
     #[test]
     fn what_is_in_no_program_is_not_listed() {
         let error = |text: &str| wanted(text, &[]).err().unwrap().to_string();
-        assert_eq!(error("BEGIN"), "BEGIN probes are not listed: they are in no program");
+        assert_eq!(error("BEGIN"), "begin probes are not listed: they are in no program");
         assert!(error("kprobe:x").contains("needs the kernel"), "{}", error("kprobe:x"));
         assert!(error("nothing:x").contains("there are uprobe"), "{}", error("nothing:x"));
     }
@@ -204,7 +232,8 @@ mod tests {
                 size: 3,
                 is_usdt: false,
             };
-            let text = line(Provider::Uprobe, &listed);
+            let all = points("uprobe:libc:* {}", &[]).unwrap();
+            let text = line(&all[0], &listed);
             let points = points(&format!("{text} {{}}"), &[]).unwrap();
             let pattern = attach::pattern(&points[0], false).unwrap();
             assert_eq!(pattern.object.as_deref(), Some("/lib/a.so"), "{text}");

@@ -5,99 +5,43 @@ mod list;
 mod nowhere;
 mod records;
 mod run;
+mod selftest;
+mod source;
 mod start;
 mod types;
 mod usdt;
 
-use std::io::{Read, Write};
-use std::path::Path;
+use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::error::ErrorKind;
 use sidestep_engine::Target;
-use sidestep_lang::script::ast::Declared;
+use sidestep_lang::script::ast::{Declared, Provider};
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
 use sidestep_lang::script::config::NoSetting;
-use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::{Clock, Compiled, lower};
+use sidestep_lang::script::lower::{Compiled, lower};
+use sidestep_lang::script::near::near;
 use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
 use crate::flags::script::Script;
-use crate::input;
-use crate::out::color::{self, When};
 use crate::out::script::Layout;
-use crate::out::sink::{say, say_lines};
-use crate::out::{escape, time};
+use crate::out::sink::say;
+use crate::out::time;
 
-/// The text of a script, and what it is called in messages.
-#[derive(Clone)]
-pub struct Source {
-    name: String,
-    text: String,
-    /// The arguments of its command line.
-    params: Vec<String>,
-    /// Are there colours in what is said about it?
-    color: bool,
-}
-
-impl Source {
-    fn read(flags: &Script) -> anyhow::Result<Source> {
-        let mut words = flags.words.iter().cloned();
-        let (name, text) = match &flags.program {
-            Some(program) => ("stdin".to_owned(), program.clone()),
-            None => match words.next() {
-                None => super::usage(ErrorKind::MissingRequiredArgument, "give a script: -e PROGRAM, or a FILE"),
-                Some(file) if file == "-" => {
-                    let mut text = String::new();
-                    let read = std::io::stdin().take(input::SCRIPT + 1).read_to_string(&mut text);
-                    if read.context("cannot read stdin")? as u64 > input::SCRIPT {
-                        return Err(anyhow!("stdin is longer than {} MiB: that is no script", input::SCRIPT >> 20));
-                    }
-                    ("stdin".to_owned(), text)
-                }
-                Some(file) => {
-                    let bytes = match input::read(Path::new(&file), input::SCRIPT) {
-                        Err(error) if is_missing(&error) => super::usage(
-                            ErrorKind::InvalidSubcommand,
-                            &format!("\"{file}\" is neither a command nor the file of a script"),
-                        ),
-                        read => read?,
-                    };
-                    let name = Path::new(&file).file_name().unwrap_or_default().to_string_lossy().into_owned();
-                    (name, String::from_utf8(bytes).with_context(|| format!("{file} is no text"))?)
-                }
-            },
-        };
-        Ok(Source { name, text, params: words.collect(), color: When::now(flags.more.color) })
-    }
-
-    /// Says what is wrong, on stderr.
-    fn say(&self, found: &[Diagnostic]) {
-        let row = |text: &str| escape::row(text).into_owned();
-        for diagnostic in found {
-            // A message may name what is in the target; its end of a line would be the script's.
-            let (message, hint) = (row(&diagnostic.message), diagnostic.hint.as_deref().map(row));
-            let text = Diagnostic { message, hint, ..diagnostic.clone() }.render(&row(&self.name), &self.text);
-            let text = escape::block(text.trim_end().as_bytes());
-            say_lines(&if self.color { color::diagnostic(&text) } else { text });
-        }
-    }
-}
-
-fn is_missing(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>().or_else(|| error.root_cause().downcast_ref());
-    io.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-}
+pub use source::Source;
 
 /// Runs the command. A script that is wrong ends with status 1.
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
     if flags.list {
         return list::run(flags);
     }
-    start(flags, Source::read(flags)?, None)
+    match Source::read(flags)? {
+        Some(source) => start(flags, source, None),
+        None => Ok(ExitCode::FAILURE),
+    }
 }
 
 /// A tool that is a script.
@@ -113,18 +57,35 @@ pub struct Tool {
 /// Runs the script of a tool.
 pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
     let (name, text) = (tool.name.to_owned(), flags.program.clone().unwrap_or_default());
-    start(flags, Source { name, text, params: Vec::new(), color: false }, Some(tool))
+    start(flags, Source::of(name, text), Some(tool))
 }
 
 fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
     let (params, options) = (source.params.clone(), flags.more.options.clone());
-    let script = match parse_given(&source.text, &Given { params, options, config: environment(std::env::vars())? }) {
+    let environment = environment(std::env::vars())?;
+    let given = Given {
+        params,
+        options,
+        environment,
+        count_reads: flags.more.faults > 0,
+        parts: source.parts(),
+        included: source.included(),
+    };
+    let mut script = match parse_given(&source.text, &given) {
         Ok(script) => script,
         Err(error) => {
             source.say(&[error]);
             return Ok(ExitCode::FAILURE);
         }
     };
+    only_wanted(&mut script, flags);
+    if script.blocks.is_empty() {
+        return Err(match (flags.more.test, flags.more.bench) {
+            (true, _) => anyhow!("the script has no test probes: test:NAME {{ … }}"),
+            (_, true) => anyhow!("the script has no bench probes: bench:NAME {{ … }}"),
+            _ => anyhow!("no probes to attach; --test runs test probes, --bench benchmarks"),
+        });
+    }
     if flags.more.options.iter().any(|(name, _)| name == "help") && !script.options.iter().any(|o| o.name == "help") {
         print!("{}", options_help(&source.name, &script.options));
         return Ok(ExitCode::SUCCESS);
@@ -166,7 +127,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     checked.several = flags.target.are_several();
     checked.processors = processors();
     let start = time::monotonic();
-    let compiled = lower(&checked, Clock { start, since_1970: time::realtime().wrapping_sub(start) })?;
+    let compiled = lower(&checked, time::clock_of_scripts(start))?;
     if flags.debug > 0 {
         print_programs(&compiled)?;
         if flags.target.is_given() && source.params.first().is_some_and(|word| word.parse::<f64>().is_ok()) {
@@ -180,6 +141,34 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     start::run(flags, source, checked, compiled, tool)
 }
 
+/// Leaves what the command line asks for: tests, benchmarks, or all else.
+fn only_wanted(script: &mut sidestep_lang::script::ast::Script, flags: &Script) {
+    let mode = match (flags.more.test, flags.more.bench) {
+        (true, _) => Some(Provider::Test),
+        (_, true) => Some(Provider::Bench),
+        _ => None,
+    };
+    let is_wanted = |provider: Provider| match mode {
+        Some(mode) => provider == mode,
+        None => !matches!(provider, Provider::Test | Provider::Bench),
+    };
+    for block in &mut script.blocks {
+        block.points.retain(|point| is_wanted(point.provider));
+    }
+    script.blocks.retain(|block| !block.points.is_empty());
+}
+
+/// What to say of a word that is neither a command nor a file.
+fn no_command(word: &str) -> String {
+    let names: Vec<String> = <crate::flags::Cli as clap::CommandFactory>::command()
+        .get_subcommands()
+        .map(|c| c.get_name().to_owned())
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let meant = near(word, &names).map_or(String::new(), |near| format!("; did you mean {near}?"));
+    format!("\"{word}\" is neither a command nor the file of a script{meant}")
+}
+
 /// Processors that the machine may have, also those that are off now: what bpftrace's `ncpus` and
 /// the kernel's tables count.
 fn processors() -> u64 {
@@ -190,15 +179,16 @@ fn processors() -> u64 {
 }
 
 /// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.
-fn environment(variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Config> {
-    let mut config = Config::default();
+fn environment(variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Vec<(String, String)>> {
+    let mut settings = Vec::new();
     for (name, value) in variables.filter(|(name, _)| name.starts_with("BPFTRACE_")) {
-        match config.set(&name, &value) {
+        match Config::default().set(&name, &value) {
             Err(NoSetting::Value(values)) => return Err(anyhow!("{name} is \"{value}\"; expected {values}")),
-            Ok(()) | Err(NoSetting::Unknown) => {}
+            Ok(()) => settings.push((name, value)),
+            Err(NoSetting::Unknown) => {}
         }
     }
-    Ok(config)
+    Ok(settings)
 }
 
 /// What `-- --help` prints.
@@ -239,9 +229,9 @@ mod tests {
     #[test]
     fn settings_of_the_environment() {
         let read = |name: &str, value: &str| environment([(name.to_owned(), value.to_owned())].into_iter());
-        assert_eq!(read("BPFTRACE_MAX_STRLEN", "99").unwrap().max_strlen, 99);
-        assert_eq!(read("BPFTRACE_KERNEL_SOURCE", "/usr/src").unwrap(), Config::default());
-        assert_eq!(read("MAX_STRLEN", "x").unwrap(), Config::default());
+        assert_eq!(read("BPFTRACE_MAX_STRLEN", "99").unwrap(), [("BPFTRACE_MAX_STRLEN".to_owned(), "99".to_owned())]);
+        assert_eq!(read("BPFTRACE_KERNEL_SOURCE", "/usr/src").unwrap(), []);
+        assert_eq!(read("MAX_STRLEN", "x").unwrap(), []);
         let error = read("BPFTRACE_MAX_STRLEN", "x").unwrap_err().to_string();
         assert!(error.starts_with("BPFTRACE_MAX_STRLEN is \"x\"; expected 1 to 16384"), "{error}");
     }

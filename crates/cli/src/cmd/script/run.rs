@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Maps, Record};
-use sidestep_lang::script::ast::Provider;
+use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Action, Checked};
 use sidestep_lang::script::diagnostic::{Diagnostic, Severity};
 use sidestep_lang::script::lower::{Compiled, JOINED};
@@ -42,6 +42,8 @@ pub struct Script {
     pub checked: Checked,
     printer: Printer,
     pub names: Names,
+    /// Attach points of the controller's programs.
+    points: Vec<Point>,
     /// Programs of the controller, by their probes.
     programs: Vec<(Provider, Option<u64>, Verified)>,
     intervals: Vec<Interval>,
@@ -66,12 +68,13 @@ impl Script {
         compiled: &Compiled,
         layout: Option<Box<dyn Layout>>,
     ) -> anyhow::Result<Script> {
-        let mut programs = Vec::new();
+        let (mut programs, mut points) = (Vec::new(), Vec::new());
         for probe in compiled.probes.iter().filter(|probe| !probe.point.provider.has_target()) {
             let rules = Rules { maps: &compiled.maps, ..Rules::default() };
             let verified = verify(&compiled.programs[probe.program], &rules)
                 .with_context(|| format!("a bug of sidestep: the program of {} is not accepted", probe.point.text()))?;
             programs.push((probe.point.provider, period(&probe.point), verified));
+            points.push(probe.point.clone());
         }
         let printer = Printer::new(checked.maps.clone(), compiled.map_of.clone());
         let names = Names {
@@ -94,6 +97,7 @@ impl Script {
             checked,
             printer,
             names,
+            points,
             programs,
             intervals,
             exit,
@@ -134,6 +138,21 @@ impl Script {
         Ok(())
     }
 
+    /// The probes of a kind with their names, and the numbers of their programs.
+    pub fn named(&self, provider: Provider) -> Vec<(String, usize)> {
+        let name = |(number, (kind, ..)): (usize, &(Provider, Option<u64>, Verified))| {
+            let point = self.points.get(number)?;
+            (*kind == provider)
+                .then(|| (point.fields.first().map_or(String::new(), |field| field.text.clone()), number))
+        };
+        self.programs.iter().enumerate().filter_map(name).collect()
+    }
+
+    /// Runs one program, whatever it is.
+    pub fn run_alone(&mut self, program: usize, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        self.run(program, maps, sink)
+    }
+
     fn run(&mut self, program: usize, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let records = maps.run(&self.programs[program].2).map_err(io::Error::other)?;
         self.records(&records, maps, sink)
@@ -148,6 +167,11 @@ impl Script {
                 self.intervals.push(Interval { program, period, next: now + period });
             }
         }
+    }
+
+    /// Whether anything is still to come: `exit()` was not called, and there are intervals.
+    pub fn waits(&self) -> bool {
+        self.exit.is_none() && !self.intervals.is_empty()
     }
 
     pub fn until_interval(&self) -> Option<Duration> {

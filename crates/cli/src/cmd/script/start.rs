@@ -12,7 +12,7 @@ use sidestep_lang::script::lower::Compiled;
 
 use super::nowhere::Nowhere;
 use super::run::Script;
-use super::{Source, Tool as ScriptTool, attach};
+use super::{Source, Tool as ScriptTool, attach, selftest};
 use crate::cmd::explain;
 use crate::cmd::losses::Losses;
 use crate::cmd::watch::{self, Job, Pace, Tool};
@@ -37,6 +37,12 @@ pub fn run(
     if flags.dry_run {
         return dry_run(flags, &compiled, regexp).or_else(|error| nowhere.said(error));
     }
+    // Whoever probes one says so itself.
+    for pid in flags.target.pid.iter().filter(|_| !needs_target) {
+        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            anyhow::bail!("cannot attach to process {pid}: No such process");
+        }
+    }
     if needs_target && !has_target {
         super::super::usage(
             ErrorKind::MissingRequiredArgument,
@@ -51,6 +57,12 @@ pub fn run(
     let mut sink = Sink::of(&flags.output)?;
     if flags.more.buffering == Some(Buffering::Full) {
         sink.hold_back();
+    }
+    if flags.more.test {
+        return selftest::test(&mut script, local.maps(), &mut sink);
+    }
+    if flags.more.bench {
+        return selftest::bench(&mut script, local.maps(), &mut sink);
     }
     if !needs_target {
         if has_target {
@@ -88,6 +100,7 @@ pub fn run(
     let mut running = Running {
         script,
         probes,
+        paths: requests.iter().map(|request| path(request.pattern.object.as_deref())).collect(),
         named_by_number: requests.iter().map(|request| request.action.cookie == Cookie::Named).collect(),
         points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
         needs_symbols: needs_symbols(&compiled),
@@ -100,6 +113,11 @@ pub fn run(
         Ok(code) => Ok(running.script.status(code)),
         Err(error) => nowhere.said(error),
     }
+}
+
+/// An object that is a path, which stays as it is written.
+fn path(object: Option<&str>) -> Option<String> {
+    object.filter(|object| object.contains('/') && !object.contains(['*', '?', '['])).map(str::to_owned)
 }
 
 /// What would be written where.
@@ -139,7 +157,8 @@ fn alone(
     script.start_intervals();
     let end = flags.more.duration.map(|duration| Instant::now() + duration);
     let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-    while script.exit.is_none() && left() > Duration::ZERO {
+    // A script of `begin` and `end` alone has nothing to wait for.
+    while script.waits() && left() > Duration::ZERO {
         losses.look_local(maps, sink)?;
         sink.flush()?;
         let wait = script.until_interval().unwrap_or(Duration::from_secs(3600)).min(left());
@@ -166,6 +185,8 @@ struct Running<'a> {
     script: Script,
     /// Which of the script's probes each request is.
     probes: Vec<usize>,
+    /// The path of each request's object, if it was given as one.
+    paths: Vec<Option<String>>,
     /// Whether the cookies of each request's probes are numbers of their names.
     named_by_number: Vec<bool>,
     points: Vec<Provider>,
@@ -182,7 +203,9 @@ impl Running<'_> {
     fn name_probes(&mut self, session: &Session) {
         for probe in session.probes()[self.named..].iter().filter(|probe| self.named_by_number[probe.request]) {
             let provider = self.points[self.probes[probe.request]].name();
-            let point = format!("{provider}:{}:{}", probe.object.display(), probe.name);
+            let found = probe.object.display().to_string();
+            let object = self.paths[probe.request].as_deref().unwrap_or(&found);
+            let point = format!("{provider}:{object}:{}", probe.name);
             self.script.names.probes.insert(probe.cookie, point);
             self.script.names.functions.insert(probe.cookie >> 32, probe.name.clone());
         }
@@ -238,7 +261,8 @@ impl Tool for Running<'_> {
         let counts = session.maps().map(|maps| maps.sums(self.script.faults, 0)).unwrap_or_default();
         for (count, block) in counts.iter().zip(&self.script.checked.blocks).filter(|(count, _)| **count > 0) {
             let points: Vec<String> = block.points.iter().map(Point::text).collect();
-            let strings = if *count == 1 { "1 string".to_owned() } else { format!("{count} strings") };
+            let what = if self.script.checked.config.count_reads { "value" } else { "string" };
+            let strings = if *count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
             sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! Data of C: bytes → what is printed.
 
-use sidestep_lang::script::ctype::{CType, Enum, Field};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use sidestep_lang::script::ctype::{CType, Enum, Field, Net};
 
 use super::value::{Names, Shown};
 use crate::out::json;
@@ -42,6 +44,18 @@ pub fn named(of: &Enum, word: u64) -> Shown {
         Some(_) if of.is_bool() => Shown::Bool(word != 0),
         Some(name) => Shown::Named(number, name.to_owned()),
         None => Shown::Int(number),
+    }
+}
+
+/// An address of a network; bytes that are missing are zeros.
+fn net(of: Net, bytes: &[u8]) -> String {
+    let mut all = [0; 16];
+    let len = bytes.len().min(of.size());
+    all[..len].copy_from_slice(&bytes[..len]);
+    match of {
+        Net::V4 => Ipv4Addr::new(all[0], all[1], all[2], all[3]).to_string(),
+        Net::V6 => Ipv6Addr::from(all).to_string(),
+        Net::Mac => all[..6].iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":"),
     }
 }
 
@@ -106,6 +120,7 @@ impl Names {
                 }
                 Shown::Members(members)
             }
+            CType::Net(of) => Shown::Text(net(*of, bytes.get((bit / 8) as usize..).unwrap_or_default()).into_bytes()),
             CType::Void | CType::Function => Shown::Bytes(Vec::new()),
         }
     }

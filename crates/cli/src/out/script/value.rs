@@ -58,7 +58,7 @@ pub enum Shown {
     Bytes(Vec<u8>),
     /// Values.
     Tuple(Vec<Shown>),
-    /// A number that has a name, which in JSON is a text.
+    /// A number that has a name, which in JSON is a number.
     Named(i128, String),
     /// What is either true or false.
     Bool(bool),
@@ -126,6 +126,7 @@ impl Shown {
                     }
                 }
             },
+            Shown::Named(n, _) => Shown::Int(*n).json(),
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.json(),
             Shown::Members(members) => json::object(members.iter().map(|(name, value)| (name, value.json()))),
@@ -170,7 +171,13 @@ impl Names {
                 let len = len.try_into().map_or(0, u64::from_ne_bytes) as usize;
                 Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
             }
-            Type::Tuple(types) => Shown::Tuple(self.parts(types, bytes, maps)),
+            Type::Tuple(types) => {
+                let parts = self.parts(types, bytes, maps);
+                match types.names() {
+                    [] => Shown::Tuple(parts),
+                    names => Shown::Members(names.iter().cloned().zip(parts).collect()),
+                }
+            }
             Type::Data { ty, .. } => self.data(ty, bytes),
             ty => {
                 let word = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);

@@ -1,7 +1,7 @@
 //! Functions.
 
 use super::super::ast::{Expr, ExprKind};
-use super::super::checked::{Action, Entry, Op, StackMode, Value, ValueKind};
+use super::super::checked::{Action, Builtin, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::printf::{Format, accepts};
 use super::super::types::{Meaning, Type};
@@ -17,12 +17,8 @@ const KERNEL: &[&str] = &[
     "kptr",
     "cgroupid",
     "cgroup_path",
-    "ntop",
-    "pton",
-    "macaddr",
     "skboutput",
     "path",
-    "nsecs",
     "percpu_kaddr",
     "kfunc_allowed",
     "kfunc_exist",
@@ -30,11 +26,40 @@ const KERNEL: &[&str] = &[
     "unwatch",
 ];
 
+/// Functions without a value.
+pub(super) const ACTIONS: &[&str] = &[
+    "printf",
+    "print",
+    "clear",
+    "zero",
+    "exit",
+    "time",
+    "join",
+    "system",
+    "cat",
+    "signal",
+    "override",
+    "signal_thread",
+    "assert",
+    "errorf",
+    "fail",
+    "warnf",
+];
+
+/// Builtins that have a second name in bpftrace's library.
+const BUILTINS: &[&str] =
+    &["comm", "cpid", "cpu", "elapsed", "func", "ncpus", "probe", "probetype", "retval", "usermode"];
+
+/// A builtin's name without `__builtin_`.
+pub(super) fn plain_name(name: &str) -> &str {
+    name.strip_prefix("__builtin_").filter(|name| BUILTINS.contains(name)).unwrap_or(name)
+}
+
 /// Most arguments of functions that take the keys of a map.
 pub(super) const KEYS: usize = 32;
 
 /// The registers that `reg()` knows, by the places that programs find them at.
-const REGISTERS: [(&str, u16); 21] = [
+const REGISTERS: [(&str, u16); 22] = [
     ("r15", 0),
     ("r14", 8),
     ("r13", 16),
@@ -52,6 +77,7 @@ const REGISTERS: [(&str, u16); 21] = [
     ("di", 112),
     ("orig_ax", 120),
     ("ip", 128),
+    ("pc", 128),
     ("cs", 136),
     ("flags", 144),
     ("sp", 152),
@@ -61,8 +87,15 @@ const REGISTERS: [(&str, u16); 21] = [
 impl Checker<'_> {
     /// A function with a value.
     pub(super) fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Value> {
+        let name = plain_name(name);
         match name {
             "str" => self.str(args, span),
+            "comptime" => self.comptime(args, span),
+            "str_concat" => self.concat(args, span),
+            "ntop" => self.ntop(args, span),
+            "pton" => self.pton(args, span),
+            "macaddr" => self.macaddr(args, span),
+            "comm" if args.len() == 1 => self.comm_of(&args[0]),
             "buf" => self.buf(args, span),
             "usym" => {
                 self.arguments(name, args, 1, 1, span)?;
@@ -72,7 +105,15 @@ impl Checker<'_> {
             "strftime" => {
                 self.arguments(name, args, 2, 2, span)?;
                 let format = self.literal(name, &args[0])?;
-                let time = self.int_argument(name, &args[1])?;
+                let mut time = self.int_argument(name, &args[1])?;
+                match time.kind {
+                    ValueKind::Int(n) if (n as i64) < 0 && !time.ty.is_unsigned() => {
+                        return self.error(args[1].span, "strftime() does not accept negative timestamps");
+                    }
+                    // It is printed by the wall clock in any case.
+                    ValueKind::Builtin(Builtin::Clock(_)) => time.kind = ValueKind::Builtin(Builtin::Nsecs),
+                    _ => {}
+                }
                 Ok(Value { ty: Type::Time(format), kind: ValueKind::Shown(Box::new(time)) })
             }
             "ustack" => self.ustack_call(args, span),
@@ -98,7 +139,7 @@ impl Checker<'_> {
                     return self
                         .error(span, "The reg function can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
                 }
-                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Register(at)) })
+                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(Builtin::Register(at)) })
             }
             "latency" => {
                 self.arguments(name, args, 0, 0, span)?;
@@ -106,7 +147,7 @@ impl Checker<'_> {
                     return self.error(span, "The latency function can only be used with 'uretprobe' probes");
                 }
                 self.uses_latency = true;
-                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(super::super::checked::Builtin::Latency) })
+                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(Builtin::Latency) })
             }
             "has_key" => self.has_key(args, span),
             "find" => self.find_entry(args, span),
@@ -138,19 +179,12 @@ impl Checker<'_> {
                     _ => Value { ty: Type::INT, kind: ValueKind::Length(Box::new(value)) },
                 })
             }
-            "printf" | "print" | "clear" | "zero" | "exit" | "time" | "join" | "system" | "cat" | "signal"
-            | "override" | "signal_thread" | "assert" | "errorf" | "fail" | "warnf" => {
+            name if ACTIONS.contains(&name) => {
                 self.error(span, format!("{name}() has no value: it must be a statement"))
             }
             "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries" => {
                 self.error(span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"))
             }
-            "typeof" => self.error_with(span, "typeof() is a type, not a value", "let $x : typeof(…), (typeof(…))x"),
-            "typeinfo" => self.error_with(
-                span,
-                "typeinfo() is not supported",
-                "is_str(), is_integer(), is_ptr() and is_array() say what a value is; typeof() is its type",
-            ),
             name if KERNEL.contains(&name) => {
                 self.error(span, format!("{name}() needs the kernel: not available in this tool"))
             }
@@ -363,10 +397,15 @@ impl Checker<'_> {
     fn str(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("str", args, 1, 2, span)?;
         let longest = self.out.config.max_strlen;
-        let most = args.get(1).map(|most| self.int_argument("str", most)).transpose()?;
+        let most = args.get(1).map(|most| self.length("str", most)).transpose()?;
+        // A length counts the NUL.
         let (len, most) = match most {
             None => (longest, None),
-            Some(Value { kind: ValueKind::Int(n), .. }) => (longest.min(n as usize), None),
+            Some(Value { kind: ValueKind::Int(n), .. }) if n > longest as u64 => (longest, None),
+            Some(Value { kind: ValueKind::Int(n), ty }) => {
+                let len = (n as usize).saturating_sub(1);
+                (len, Some(Box::new(Value { ty, kind: ValueKind::Int(len as u64 + 1) })))
+            }
             Some(most) => (longest, Some(Box::new(most))),
         };
         if let ExprKind::Param(number) = args[0].kind {
@@ -388,9 +427,23 @@ impl Checker<'_> {
         }
     }
 
+    /// How many bytes are wanted.
+    fn length(&mut self, name: &str, arg: &Expr) -> Checking<Value> {
+        let value = self.int_argument(name, arg)?;
+        match value.kind {
+            ValueKind::Int(n) if (n as i64) < 0 && !value.ty.is_unsigned() => {
+                self.error(arg.span, format!("{name}() cannot use a negative length ({})", n as i64))
+            }
+            _ => Ok(value),
+        }
+    }
+
     fn buf(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("buf", args, 1, 2, span)?;
         let given = self.expr(&args[0])?;
+        if matches!(given.ty, Type::Text(_)) && array(&given).is_none() {
+            return self.buf_of_text(given, args.get(1));
+        }
         let (address, size) = match array(&given) {
             Some((address, size)) => (address, Some(size)),
             None if given.ty.is_int() => (given, None),
@@ -401,15 +454,31 @@ impl Checker<'_> {
             }
         };
         let len = match (args.get(1), size) {
-            (Some(len), _) => self.int_argument("buf", len)?,
+            (Some(len), _) => self.length("buf", len)?,
             (None, Some(size)) => int(size as u64),
             (None, None) => return self.error(span, "buf() expects a length argument for non-array type integer"),
         };
         let most = match len.kind {
+            ValueKind::Int(0) => {
+                return Ok(Value { ty: Type::Bytes(0), kind: ValueKind::BytesOf(Box::new(text(Vec::new()))) });
+            }
             ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
             _ => self.out.config.max_strlen,
         };
         Ok(Value { ty: Type::Bytes(most), kind: ValueKind::ReadBytes(Box::new(address), Box::new(len)) })
+    }
+
+    /// `buf("ab", 2)`: the first bytes of a text; those behind its end are zeros.
+    fn buf_of_text(&mut self, given: Value, len: Option<&Expr>) -> Checking<Value> {
+        let Type::Text(room) = given.ty else { return self.unknown() };
+        let len = match len {
+            None => room,
+            Some(len) => match self.length("buf", len)?.kind {
+                ValueKind::Int(n) => (n as usize).min(room),
+                _ => return self.error(len.span, "buf() of a string expects an integer literal as its length"),
+            },
+        };
+        Ok(Value { ty: Type::Bytes(len), kind: ValueKind::BytesOf(Box::new(given)) })
     }
 
     fn strncmp(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
@@ -446,6 +515,6 @@ impl Checker<'_> {
                 },
             }
         }
-        self.ustack(mode, depth.unwrap_or(127), span)
+        self.ustack(mode, depth.unwrap_or(127))
     }
 }

@@ -44,14 +44,14 @@ impl Checker<'_> {
                 return self.error(map.span, message);
             }
             Some([key]) => key.clone(),
-            Some(keys) => Type::Tuple(keys.to_vec()),
+            Some(keys) => Type::Tuple(keys.to_vec().into()),
             None => Type::None,
         };
         // Not known yet.
-        let ty = if value == Type::None || key == Type::None { Type::None } else { Type::Tuple(vec![key, value]) };
-        self.walks += 1;
-        let number = self.walks;
-        let outer = std::mem::replace(&mut self.walk, number);
+        let ty =
+            if value == Type::None || key == Type::None { Type::None } else { Type::Tuple(vec![key, value].into()) };
+        let outer = self.enter_function();
+        let number = self.walk;
         self.scopes.push(HashMap::new());
         let var = self.declare(name, ty);
         let body = self.round(body);

@@ -71,9 +71,13 @@ impl Checker<'_> {
             ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.macro_value(name, args, span),
             ExprKind::Call(name, args) => self.call(name, args, span),
             ExprKind::Block(body, value) => self.block_expr(body, value.as_deref(), span),
-            ExprKind::Unary(UnaryOp::Deref, _) => match self.place(expr)? {
-                Some(place) => self.read(&place, span),
-                None => self.unknown(),
+            ExprKind::Unary(UnaryOp::Deref, of) => match addressed(of) {
+                // What the address of a variable leads to is the variable.
+                Some(of) => self.expr(of),
+                None => match self.place(expr)? {
+                    Some(place) => self.read(&place, span),
+                    None => self.unknown(),
+                },
             },
             ExprKind::Unary(op, of) => self.unary(*op, of, span),
             ExprKind::Step(step, of) => match &of.kind {
@@ -89,7 +93,7 @@ impl Checker<'_> {
                     let known = self.maps[entry.map].content.clone();
                     match &known {
                         None => self.set_content(entry.map, super::Content::Value(Type::INT), span)?,
-                        Some(super::Content::Value(Type::Int { .. })) => {}
+                        Some(super::Content::Value(Type::Int { .. } | Type::Pointer(_))) => {}
                         Some(_) => {
                             let name = known.map(|content| content.name()).unwrap_or_default();
                             let message = format!("The ++ and -- operators can not be used on a map of type '{name}'");
@@ -97,7 +101,9 @@ impl Checker<'_> {
                         }
                     }
                     let ty = self.content_type(entry.map);
-                    Ok(Value { ty, kind: ValueKind::StepMap(*step, entry) })
+                    // A pointer goes on by what it leads to.
+                    let by = if let Type::Pointer(to) = &ty { self.size(to, span)? } else { 1 };
+                    Ok(Value { ty, kind: ValueKind::StepMap(*step, entry, by) })
                 }
                 _ => self.error(span, "The ++ and -- operators must be applied to a map or variable"),
             },
@@ -116,6 +122,10 @@ impl Checker<'_> {
             ExprKind::Cast(ty, of) => self.cast(ty, of, span),
             ExprKind::SizeOf(of) => self.size_of(of, span),
             ExprKind::OffsetOf(of, names) => self.offset_of(of, names, span),
+            ExprKind::TypeOf(_) => {
+                self.error_with(span, "typeof() is a type, not a value", "let $x : typeof(…), (typeof(…))x")
+            }
+            ExprKind::TypeInfo(of) => self.type_info(of, span),
             ExprKind::Index(of, index) if self.is_tuple(of) => match (self.expr(of)?, self.expr(index)?.kind) {
                 (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
                 _ => self.error(index.span, "the index of a tuple must be a literal"),
@@ -131,7 +141,8 @@ impl Checker<'_> {
                 }
                 (None, _) => self.unknown(),
             },
-            ExprKind::Tuple(items) => self.tuple(items),
+            ExprKind::Tuple(items) => self.tuple(&[], items, span),
+            ExprKind::Record(names, items) => self.tuple(names, items, span),
         }
     }
 
@@ -172,6 +183,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn ident(&mut self, name: &str, span: Span) -> Checking<Value> {
+        let name = super::call::plain_name(name);
         let builtin = |ty, builtin| Ok(Value { ty, kind: ValueKind::Builtin(builtin) });
         let at_function = [Provider::Uprobe, Provider::Usdt];
         if let Some(number) = name.strip_prefix("arg").and_then(|number| number.parse::<u32>().ok()) {
@@ -202,7 +214,9 @@ impl Checker<'_> {
             "uid" => builtin(Type::UINT32, Builtin::Uid),
             "gid" => builtin(Type::UINT32, Builtin::Gid),
             "comm" => builtin(Type::Text(COMM), Builtin::Comm),
-            "pcomm" => builtin(Type::Text(COMM), Builtin::ProcessComm),
+            "pcomm" | "leader_comm" => builtin(Type::Text(COMM), Builtin::ProcessComm),
+            // The first thread has the number of its process.
+            "leader_tid" => builtin(Type::UINT32, Builtin::Pid),
             "nsecs" => builtin(Type::UINT, Builtin::Nsecs),
             "elapsed" => builtin(Type::UINT, Builtin::Elapsed),
             "cpu" => builtin(Type::UINT32, Builtin::Cpu),
@@ -232,7 +246,7 @@ impl Checker<'_> {
                 "The retval builtin can only be used with 'uretprobe' probes",
                 "uretprobe:PATH:FUNCTION is where a function returns",
             ),
-            "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH, span),
+            "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH),
             "true" => Ok(truth(ValueKind::Int(1))),
             "false" => Ok(truth(ValueKind::Int(0))),
             "self" => self.error_with(span, "self has no value itself", "self.name has, for any name"),
@@ -252,11 +266,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn ustack(&mut self, mode: StackMode, depth: u32, span: Span) -> Checking<Value> {
-        if !self.only_at(&[Provider::Uprobe, Provider::Uretprobe, Provider::Usdt]) {
-            return self
-                .error(span, "The ustack builtin can only be used with 'uprobe', 'uretprobe' and 'usdt' probes");
-        }
+    pub(super) fn ustack(&mut self, mode: StackMode, depth: u32) -> Checking<Value> {
         let stack = self.stack(super::Stack { depth, mode });
         Ok(Value { ty: Type::Stack(stack), kind: ValueKind::Builtin(Builtin::Stack(stack)) })
     }
@@ -412,6 +422,14 @@ impl Checker<'_> {
             }
         };
         Ok(Value { ty, kind: ValueKind::Ternary(Box::new(condition), Box::new(then), Box::new(otherwise)) })
+    }
+}
+
+/// What `&$x` and `&@m` are the address of.
+fn addressed(of: &Expr) -> Option<&Expr> {
+    match &of.kind {
+        ExprKind::Unary(UnaryOp::Address, of) if matches!(of.kind, ExprKind::Var(_) | ExprKind::Map(..)) => Some(of),
+        _ => None,
     }
 }
 

@@ -24,7 +24,7 @@ impl Checker<'_> {
                 ExprKind::Ident(word) if word == "args" => self.argument(name, of.span.to(expr.span))?,
                 ExprKind::Ident(word) if word == "self" => return Ok(None),
                 _ if name.starts_with(|c: char| c.is_ascii_digit()) => return Ok(None),
-                _ => self.member(of, name, expr.span)?,
+                _ => return self.member(of, name, expr.span),
             },
             ExprKind::Index(of, index) => self.element(of, index, expr.span)?,
             ExprKind::Unary(UnaryOp::Deref, of) => {
@@ -51,7 +51,7 @@ impl Checker<'_> {
     }
 
     /// What the members or elements of an expression are looked for in; else, what type it has.
-    fn base(&mut self, of: &Expr) -> Checking<Result<Found, String>> {
+    fn base(&mut self, of: &Expr) -> Checking<Result<Found, Type>> {
         let value = match self.place(of)? {
             Some(place) if !matches!(place.ty, CType::Pointer(_)) => return Ok(Ok(Found { place, by_pointer: false })),
             Some(place) => self.read(&place, of.span)?,
@@ -67,14 +67,17 @@ impl Checker<'_> {
                 Ok(Found { place: Place::new(Base::Own(value), ty), by_pointer: false })
             }
             Type::None if !self.last => return self.unknown(),
-            ty => Err(ty.name()),
+            ty => Err(ty),
         })
     }
 
-    fn member(&mut self, of: &Expr, name: &str, span: Span) -> Checking<Place> {
+    /// `None`: it is a part of a record of the script, which lies in no memory of the program.
+    fn member(&mut self, of: &Expr, name: &str, span: Span) -> Checking<Option<Place>> {
         let base = match self.base(of)? {
             Ok(found) => found.place,
+            Err(Type::Tuple(parts)) if !parts.names().is_empty() => return Ok(None),
             Err(ty) => {
+                let ty = ty.name();
                 let is_result = of.kind == ExprKind::Ident("retval".to_owned());
                 let why = if is_result { self.no_result() } else { None };
                 if let Some(why) = why {
@@ -95,7 +98,7 @@ impl Checker<'_> {
         let record = record.clone();
         let layout = self.layout(&record, of.span)?;
         if let Some(field) = self.field(&layout, name, of.span)? {
-            return Ok(Place { bit: base.bit + field.bit, ty: field.ty, width: field.width, base: base.base });
+            return Ok(Some(Place { bit: base.bit + field.bit, ty: field.ty, width: field.width, base: base.base }));
         }
         let message = format!("{} does not contain a field named '{name}'", describe(&record.name));
         let names: Vec<&str> = layout.fields.iter().map(|field| &*field.name).filter(|n| !n.is_empty()).collect();
@@ -112,7 +115,7 @@ impl Checker<'_> {
             |ty: &str| format!("The array index operator [] can only be used on arrays and pointers, found {ty}.");
         let Found { place, by_pointer } = match base {
             Ok(found) => found,
-            Err(ty) => return self.error(span, cannot(&ty)),
+            Err(ty) => return self.error(span, cannot(&ty.name())),
         };
         if !at.ty.is_int() {
             let message = format!("The array index operator [] only accepts integer indices, found {}.", at.ty.name());
@@ -154,12 +157,24 @@ impl Checker<'_> {
     pub(super) fn address(&mut self, of: &Expr, span: Span) -> Checking<Value> {
         match self.place(of)? {
             Some(place) => self.address_of(&place, span),
-            None => self.error(span, "only members, elements and what a pointer leads to have an address"),
+            None => match of.kind {
+                ExprKind::Var(_) | ExprKind::Map(..) => self.error_with(
+                    span,
+                    "a variable of the script has no address in the program",
+                    "*(&$x) is $x; what a pointer of the program leads to has an address: &$p->member",
+                ),
+                _ => self.error(span, "only members, elements and what a pointer leads to have an address"),
+            },
         }
     }
 
     /// `sizeof(of)`
     pub(super) fn size_of(&mut self, of: &Sized, span: Span) -> Checking<Value> {
+        if let Sized::Expr(expr) = of {
+            if let Some(size) = self.tuple_size(expr)? {
+                return Ok(int(size));
+            }
+        }
         let ty = self.sized(of, span)?;
         Ok(int(self.size(&ty, span)?))
     }

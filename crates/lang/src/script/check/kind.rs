@@ -1,7 +1,7 @@
 //! What is known of a value by its type, and other ways to write it.
 
 use super::super::ast::{Expr, ExprKind};
-use super::super::checked::{Value, ValueKind};
+use super::super::checked::{Builtin, Timer, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::Span;
 use super::super::types::Type;
@@ -63,7 +63,13 @@ impl Checker<'_> {
         };
         match (name, wanted) {
             ("nsecs", "monotonic") | ("pid" | "tid", "curr_ns") => self.ident(name, span),
-            ("nsecs", _) => self.error(arg.span, "nsecs() has the clock monotonic only"),
+            ("nsecs", _) => match Timer::ALL.into_iter().find(|(known, _)| *known == wanted) {
+                Some((_, timer)) => Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(Builtin::Clock(timer)) }),
+                None => {
+                    let message = format!("Invalid timestamp mode: {wanted}");
+                    self.error_with(arg.span, message, "there are monotonic, boot, tai and sw_tai")
+                }
+            },
             _ => self.error(arg.span, format!("{name}() is the number as the program itself sees it: curr_ns")),
         }
     }

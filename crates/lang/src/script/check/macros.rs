@@ -31,7 +31,14 @@ impl Checker<'_> {
 
     /// `name(args)`, of a macro: what it does, and its value.
     pub(super) fn expand(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<(Vec<Op>, Option<Value>)> {
-        let Some(of) = self.macros.iter().find(|known| known.name == name) else {
+        let macros = self.macros;
+        let same: Vec<&Macro> = macros.iter().filter(|known| known.name == name).collect();
+        // Of several with this name, the one whose parameters the arguments are; a variable is also
+        // an expression, so the strictest comes first.
+        let strict = |of: &&&Macro| of.params.iter().filter(|param| !matches!(param, Param::Expr(_))).count();
+        let fitting = same.iter().filter(|of| takes(of, args)).max_by_key(strict);
+        let closest = same.iter().find(|of| of.params.len() == args.len()).or(same.first());
+        let Some(of) = fitting.or(closest).copied() else {
             return self.advised(span, format!("Unknown function: {name}"), super::advice::function(name));
         };
         let (expected, got) = (of.params.len(), args.len());
@@ -126,6 +133,11 @@ impl Checker<'_> {
     }
 }
 
+/// Whether a macro may be called with such arguments.
+fn takes(of: &Macro, args: &[Expr]) -> bool {
+    of.params.len() == args.len() && of.params.iter().zip(args).all(|(param, arg)| param.takes(arg))
+}
+
 fn after(ops: Vec<Op>, value: Value) -> Value {
     match ops.is_empty() || value.ty == Type::None {
         true => value,
@@ -184,7 +196,11 @@ impl Names<'_> {
     fn sized(&mut self, of: &Sized) -> Box<Sized> {
         Box::new(match of {
             Sized::Type(name) => Sized::Type(name.clone()),
-            Sized::Expr(expr) => Sized::Expr(self.expr(expr)),
+            Sized::Expr(expr) => match self.expr(expr) {
+                // A parameter that is a type.
+                Expr { kind: ExprKind::TypeOf(of), .. } => *of,
+                expr => Sized::Expr(expr),
+            },
         })
     }
 
@@ -216,10 +232,13 @@ impl Names<'_> {
             ExprKind::Member(of, name) => ExprKind::Member(self.boxed(of), name.clone()),
             ExprKind::Index(of, index) => ExprKind::Index(self.boxed(of), self.boxed(index)),
             ExprKind::Tuple(items) => ExprKind::Tuple(self.exprs(items)),
+            ExprKind::Record(names, items) => ExprKind::Record(names.clone(), self.exprs(items)),
             ExprKind::Block(body, value) => {
                 ExprKind::Block(self.stmts(body), value.as_ref().map(|value| self.boxed(value)))
             }
             ExprKind::SizeOf(of) => ExprKind::SizeOf(self.sized(of)),
+            ExprKind::TypeOf(of) => ExprKind::TypeOf(self.sized(of)),
+            ExprKind::TypeInfo(of) => ExprKind::TypeInfo(self.sized(of)),
             ExprKind::OffsetOf(of, names) => ExprKind::OffsetOf(self.sized(of), names.clone()),
             kind @ (ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Param(_) | ExprKind::ParamCount) => kind.clone(),
         };

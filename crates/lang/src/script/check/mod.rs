@@ -14,8 +14,10 @@ mod expr;
 mod field;
 mod go;
 mod kind;
+mod known;
 mod macros;
 mod memory;
+mod net;
 mod own;
 mod say;
 mod series;
@@ -198,16 +200,23 @@ impl<'a> Checker<'a> {
     }
 
     fn script(&mut self, script: &'a Script) {
-        self.out.config = script.base.clone();
         self.macros = &script.macros;
         for setting in &script.config {
             let _ = self.setting(setting);
         }
+        for (name, value) in &script.environment {
+            // What is no setting here was said, or means nothing.
+            let _ = self.out.config.set(name, value);
+        }
+        self.out.config.count_reads = script.count_reads;
         for map in &script.maps {
             let _ = self.declared_map(map, &script.maps);
         }
         for block in &script.blocks {
             self.block(block);
+        }
+        for function in &script.functions {
+            let _ = self.function(function);
         }
         for map in &script.maps {
             let _ = self.fits_declaration(map);
@@ -238,6 +247,7 @@ impl<'a> Checker<'a> {
             let value = self.expr(predicate)?;
             self.condition(value, predicate.span, "predicate")
         });
+        let predicate_vars = !self.vars.is_empty();
         let body = self.stmts(&block.body);
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
@@ -246,6 +256,7 @@ impl<'a> Checker<'a> {
         self.out.blocks.push(Block {
             points: block.points.clone(),
             predicate,
+            predicate_vars,
             body,
             vars,
             uses_own: std::mem::take(&mut self.uses_own),
@@ -253,6 +264,24 @@ impl<'a> Checker<'a> {
             uses_latency: std::mem::take(&mut self.uses_latency),
             owners,
         });
+    }
+
+    /// A function is checked like a block, and nothing else is made of it.
+    fn function(&mut self, function: &ast::Function) -> Checking<()> {
+        self.points = &[];
+        self.vars = Vec::new();
+        self.owners = Vec::new();
+        self.scopes = vec![HashMap::new()];
+        self.typed.clear();
+        let result = self.sized(&function.result, function.span).map(|_| ());
+        for (name, ty, span) in &function.params {
+            self.typed_var(name, ty, None, *span, &mut Vec::new())?;
+        }
+        self.stmts(&function.body);
+        self.walks = 0;
+        self.vars.clear();
+        self.owners.clear();
+        result
     }
 
     /// A number that says yes or no.

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::super::ast::{BinaryOp, Expr, ExprKind, Step, Stmt, StmtKind};
+use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, Step, Stmt, StmtKind};
 use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
-use super::super::lower::ROUNDS;
+use super::super::lower::{INLINE_ROUNDS, ROUNDS};
 use super::super::types::{Content, Type};
 use super::expr::int;
 use super::{Checker, Checking};
@@ -101,6 +101,14 @@ impl Checker<'_> {
                 ops.push(Op::Return);
                 Ok(())
             }
+            // A test has failed if it returns anything but 0.
+            StmtKind::Return(Some(value)) if !self.points.is_empty() && self.only_at(&[Provider::Test]) => {
+                let value = self.int_argument("return", value)?;
+                let failed = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(value.clone())) };
+                let exit = Op::Exit(self.action(Action::Exit), value);
+                ops.extend([Op::If(failed, Vec::new(), vec![exit]), Op::Return]);
+                Ok(())
+            }
             StmtKind::Return(Some(value)) => {
                 let value = self.expr(value)?;
                 ops.extend([Op::Eval(value), Op::Return]);
@@ -108,9 +116,12 @@ impl Checker<'_> {
             }
             StmtKind::While { cond, body } => {
                 let span = cond.span;
+                let outer = self.enter_function();
+                let number = Some(self.walk);
                 let cond = self.expr(cond).and_then(|value| self.condition(value, span, "while()"));
                 let body = self.round(body);
-                self.push_loop(cond?, body, Vec::new(), stmt.span, ops);
+                self.walk = outer;
+                self.push_loop(number, cond?, body, Vec::new(), stmt.span, ops);
                 Ok(())
             }
             StmtKind::ForRange { name, from, to, body } => self.for_range(name, [from, to], body, stmt.span, ops),
@@ -136,10 +147,25 @@ impl Checker<'_> {
         ops
     }
 
-    fn push_loop(&mut self, cond: Value, body: Vec<Op>, step: Vec<Op>, span: Span, ops: &mut Vec<Op>) {
-        let message = format!("A loop was ended after {ROUNDS} rounds: no block may run for longer.");
+    /// What follows is in a function of its own; which it was in before.
+    pub(super) fn enter_function(&mut self) -> usize {
+        self.walks += 1;
+        std::mem::replace(&mut self.walk, self.walks)
+    }
+
+    fn push_loop(
+        &mut self,
+        number: Option<usize>,
+        cond: Value,
+        body: Vec<Op>,
+        step: Vec<Op>,
+        span: Span,
+        ops: &mut Vec<Op>,
+    ) {
+        let most = if number.is_some() { ROUNDS.into() } else { INLINE_ROUNDS };
+        let message = format!("A loop was ended after {most} rounds: no block may run for longer.");
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
-        ops.push(Op::Loop(Box::new(Loop { warning, cond, body, step })));
+        ops.push(Op::Loop(Box::new(Loop { number, warning, cond, body, step })));
     }
 
     /// `for ($name : from..to)`
@@ -164,16 +190,31 @@ impl Checker<'_> {
             return self.error(span, format!("Loop declaration shadows existing variable: ${name}"));
         }
         let end = values.pop();
+        let few = match (values.first().map(|from| &from.kind), end.as_ref().map(|to| &to.kind)) {
+            (Some(ValueKind::Int(from)), Some(ValueKind::Int(to))) => {
+                (*to as i64).saturating_sub(*from as i64) <= INLINE_ROUNDS as i64
+            }
+            _ => false,
+        };
         self.scopes.push(HashMap::new());
         let index = self.declare(name, Type::INT);
         let last = self.new_var(Type::INT);
         ops.extend(values.into_iter().map(|from| Op::SetVar(index, from)));
         ops.extend(end.map(|to| Op::SetVar(last, to)));
+        let outer = self.walk;
+        if !few {
+            self.enter_function();
+            // They are set outside, and used in the function.
+            self.owners[index] = None;
+            self.owners[last] = None;
+        }
+        let number = (!few).then_some(self.walk);
         let var = |of: usize| Box::new(Value { ty: Type::INT, kind: ValueKind::Var(of) });
         let cond = Value { ty: Type::INT, kind: ValueKind::Binary(BinaryOp::Lt, false, var(index), var(last)) };
         let next = Value { ty: Type::INT, kind: ValueKind::StepVar(Step { up: true, post: false }, index) };
         let body = self.round(body);
-        self.push_loop(cond, body, vec![Op::Eval(next)], span, ops);
+        self.walk = outer;
+        self.push_loop(number, cond, body, vec![Op::Eval(next)], span, ops);
         self.scopes.pop();
         Ok(())
     }
@@ -229,6 +270,16 @@ impl Checker<'_> {
 
     /// `@m op= value`
     fn update(&mut self, entry: Entry, op: BinaryOp, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
+        let pointer = match self.content_type(entry.map) {
+            Type::Pointer(to) if matches!(value.ty, Type::Int { .. }) => Some(to),
+            _ => None,
+        };
+        if let (Some(to), BinaryOp::Add | BinaryOp::Sub) = (pointer, op) {
+            let by = super::memory::times(value, self.size(&to, span)?);
+            let by = if op == BinaryOp::Add { by } else { negated(by) };
+            ops.push(Op::AddMap(entry, by));
+            return Ok(());
+        }
         self.set_content(entry.map, content(&value.ty), span)?;
         if !value.ty.is_int() {
             return self.error(
@@ -238,10 +289,7 @@ impl Checker<'_> {
         }
         ops.push(match op {
             BinaryOp::Add => Op::AddMap(entry, value),
-            BinaryOp::Sub => {
-                let ty = value.ty.clone();
-                Op::AddMap(entry, Value { ty, kind: ValueKind::Negate(Box::new(value)) })
-            }
+            BinaryOp::Sub => Op::AddMap(entry, negated(value)),
             op => {
                 let ty = self.content_type(entry.map);
                 let old = Value { ty, kind: ValueKind::Read(entry.clone()) };
@@ -376,6 +424,14 @@ impl Checker<'_> {
             ops.extend(value.map(Op::Eval));
             return Ok(());
         }
+        // `c ? print(1) : print(2)`
+        if let ExprKind::Ternary(cond, then, otherwise) = &expr.kind {
+            if is_action(then) || is_action(otherwise) {
+                let branch = |of: &Expr| vec![Stmt { kind: StmtKind::Expr(of.clone()), span: of.span }];
+                let kind = StmtKind::If { cond: (**cond).clone(), then: branch(then), otherwise: branch(otherwise) };
+                return self.stmt(&Stmt { kind, span: expr.span }, ops);
+            }
+        }
         if let ExprKind::Call(name, args) = &expr.kind {
             if let Some(op) = self.action_call(name, args, expr.span)? {
                 ops.push(op);
@@ -388,8 +444,8 @@ impl Checker<'_> {
         let value = self.expr(expr)?;
         // Nothing is left of a step of a map but its addition.
         ops.push(match value.kind {
-            ValueKind::StepMap(step, entry) => {
-                let one = if step.up { 1 } else { u64::MAX };
+            ValueKind::StepMap(step, entry, by) => {
+                let one = if step.up { by } else { by.wrapping_neg() };
                 Op::AddMap(entry, Value { ty: Type::INT, kind: ValueKind::Int(one) })
             }
             kind => Op::Eval(Value { ty: value.ty, kind }),
@@ -427,7 +483,6 @@ impl Checker<'_> {
         let value = self.expr(key)?;
         match &value.ty {
             Type::None => self.error(key.span, "a key must have a value"),
-            Type::Time(_) => self.error(key.span, "strftime() cannot be used as a map key"),
             ty => {
                 self.small(ty, key.span)?;
                 Ok(value)
@@ -438,7 +493,9 @@ impl Checker<'_> {
     fn set_keys(&mut self, map: usize, values: &[Value], span: Span) -> Checking<()> {
         let new: Vec<Type> = match values {
             // A tuple is as many keys.
-            [Value { ty: Type::Tuple(types), .. }] => types.iter().map(Type::kept).collect(),
+            [Value { ty: Type::Tuple(types), .. }] if types.names().is_empty() => {
+                types.iter().map(Type::kept).collect()
+            }
             values => values.iter().map(|value| value.ty.kept()).collect(),
         };
         match &mut self.maps[map].keys {
@@ -462,6 +519,15 @@ impl Checker<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether it is a call that only does something.
+fn is_action(expr: &Expr) -> bool {
+    matches!(&expr.kind, ExprKind::Call(name, _) if super::call::ACTIONS.contains(&&**name))
+}
+
+fn negated(value: Value) -> Value {
+    Value { ty: value.ty.clone(), kind: ValueKind::Negate(Box::new(value)) }
 }
 
 /// What a map holds after a value was assigned.

@@ -3,22 +3,25 @@
 use super::super::ast::Expr;
 use super::super::checked::{Value, ValueKind};
 use super::super::diagnostic::Span;
-use super::super::types::Type;
+use super::super::types::{Parts, Type};
 use super::{Checker, Checking};
 
 impl Checker<'_> {
-    /// `(a, b)`
-    pub(super) fn tuple(&mut self, items: &[Expr]) -> Checking<Value> {
+    /// `(a, b)`, or with names `(a=1, b=2)`.
+    pub(super) fn tuple(&mut self, names: &[String], items: &[Expr], span: Span) -> Checking<Value> {
+        if let Some(name) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(name)) {
+            return self.error(span, format!("Duplicate field in a record: {name}"));
+        }
         let mut values = Vec::new();
         for item in items {
             let value = self.expr(item)?;
             match &value.ty {
                 Type::None if self.last => return self.error(item.span, "a part of a tuple must have a value"),
-                Type::Time(_) => return self.error(item.span, "strftime() cannot be used in a tuple"),
                 _ => values.push(value),
             }
         }
-        let ty = Type::Tuple(values.iter().map(|value| value.ty.kept()).collect());
+        let types = values.iter().map(|value| value.ty.kept()).collect();
+        let ty = Type::Tuple(Parts::named(names.to_vec(), types));
         Ok(Value { ty, kind: ValueKind::Tuple(values) })
     }
 
@@ -37,7 +40,17 @@ impl Checker<'_> {
                 let count = types.len();
                 self.error(span, format!("Invalid tuple index: {index}. Found {count} elements in tuple."))
             }
-            Err(_) => self.error(span, format!("Invalid tuple index: {name}")),
+            Err(_) => match types.names().iter().position(|known| known == name) {
+                Some(index) => {
+                    let ty = types[index].clone();
+                    Ok(Value { ty, kind: ValueKind::Item(Box::new(of), index) })
+                }
+                None if types.names().is_empty() => self.error(span, format!("Invalid tuple index: {name}")),
+                None => {
+                    let hint = format!("there are {}", types.names().join(", "));
+                    self.error_with(span, format!("The record does not contain a field named '{name}'"), hint)
+                }
+            },
         }
     }
 }

@@ -31,7 +31,9 @@ impl Checker<'_> {
             None => zero(&declared).map(|zero| (zero, span)),
         };
         let index = self.declare(name, declared.clone());
-        self.typed.insert(index, declared);
+        // A string without a length has the room that it needs.
+        let grows = matches!(ty, Sized::Type(TypeName { name, length: None, .. }) if name == "string");
+        self.typed.insert(index, if grows { Type::Text(usize::MAX) } else { declared });
         match first {
             Some((value, at)) => self.set_var(name, value, at, ops),
             None => Ok(()),
@@ -68,7 +70,7 @@ impl Checker<'_> {
                 match self.maps[map].keys.as_deref() {
                     None | Some([]) => None,
                     Some([key]) => Some(key.clone()),
-                    Some(keys) => Some(Type::Tuple(keys.to_vec())),
+                    Some(keys) => Some(Type::Tuple(keys.to_vec().into())),
                 }
             }
             _ => None,
@@ -90,6 +92,21 @@ impl Checker<'_> {
         let to = match self.typed.get(&index) {
             Some(Type::Int { bytes, signed }) => CType::Int { bytes: *bytes, signed: *signed },
             Some(Type::Enum(of)) => CType::Enum(of.clone()),
+            Some(Type::Text(room)) => {
+                let room = *room;
+                return match &value.kind {
+                    ValueKind::Text(text) if text.len() > room => {
+                        let message = format!(
+                            "Type mismatch for ${name}: trying to assign value of type 'string[{}]' when variable was \
+                             declared with type 'string[{}]'",
+                            text.len() + 1,
+                            room + 1
+                        );
+                        self.error(span, message)
+                    }
+                    _ => Ok(value),
+                };
+            }
             _ => return Ok(value),
         };
         // What else is wrong with it is said where all assignments are looked at.

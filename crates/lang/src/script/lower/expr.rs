@@ -2,10 +2,10 @@
 
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 
-use super::super::ast::{BinaryOp, Step};
-use super::super::checked::{Builtin, Checked, Value, ValueKind};
+use super::super::ast::{BinaryOp, Point, Step};
+use super::super::checked::{Builtin, Checked, Timer, Value, ValueKind};
 use super::super::types::Type;
-use super::{COMMAND, COOKIE, Lower, POINT, Place, SCRATCH, Site, helper};
+use super::{COMMAND, COOKIE, Clock, Lower, POINT, Place, SCRATCH, Site, helper};
 use crate::build::Label;
 
 /// Where the registers of the first six arguments are in the context.
@@ -13,6 +13,8 @@ const ARGUMENTS: [i16; 6] = [112, 104, 96, 88, 72, 64];
 const RAX: i16 = 80;
 const RIP: i16 = 128;
 const RSP: i16 = 152;
+/// A number that no stack has.
+const NO_STACK: u64 = 0x7fff_ffff;
 
 impl Lower<'_, '_> {
     pub(super) fn int(&mut self, value: &Value) {
@@ -26,6 +28,9 @@ impl Lower<'_, '_> {
             | ValueKind::Words(_)
             | ValueKind::ReadText(..)
             | ValueKind::ReadBytes(..)
+            | ValueKind::Concat(..)
+            | ValueKind::BytesOf(_)
+            | ValueKind::CommOf(_)
             | ValueKind::Tuple(_) => {}
             ValueKind::Item(of, index) => self.item_number(of, *index),
             ValueKind::Own(index) => self.own_number(*index),
@@ -79,8 +84,8 @@ impl Lower<'_, '_> {
             ValueKind::Load(address) => self.load(address, &value.ty),
             ValueKind::Part(of, offset) => self.part(of, *offset, &value.ty),
             ValueKind::StepVar(step, var) => self.step_var(*step, *var),
-            ValueKind::StepMap(step, entry) => {
-                let one = if step.up { 1 } else { u64::MAX };
+            ValueKind::StepMap(step, entry, by) => {
+                let one = if step.up { *by } else { by.wrapping_neg() };
                 self.add_map(entry, &Value { ty: Type::INT, kind: ValueKind::Int(one) }, true);
                 if !step.post {
                     self.out.alu_imm(AluOp::Add, Reg::R0, one as i32);
@@ -310,6 +315,9 @@ impl Lower<'_, '_> {
         self.out.alu_imm(AluOp::Add, Reg::R1, at.into());
         self.out.mov_imm(Reg::R2, bytes);
         self.out.call(helper::READ_USER);
+        if self.shared.checked.config.count_reads {
+            self.count_fault();
+        }
         self.out.load(Size::Dw, Reg::R0, Reg::R10, at);
         self.release(used);
     }
@@ -377,6 +385,12 @@ impl Lower<'_, '_> {
                 self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
             }
             Builtin::Nsecs => self.out.call(helper::NSECS),
+            Builtin::Clock(timer) => {
+                let Clock { boot, tai, .. } = self.shared.clock;
+                self.out.call(helper::NSECS);
+                self.out.set(Reg::R1, if timer == Timer::Boot { boot } else { tai });
+                self.out.alu(AluOp::Add, Reg::R0, Reg::R1);
+            }
             Builtin::Elapsed => {
                 let start = self.shared.clock.start;
                 self.out.call(helper::NSECS);
@@ -395,6 +409,11 @@ impl Lower<'_, '_> {
                 self.low_half();
             }
             Builtin::Probe => match self.site {
+                // Of a glob it is the probe that was hit.
+                Site::Usdt(point) if is_usdt_glob(&self.shared.points[point]) => {
+                    self.out.mov(Reg::R1, Reg::R6);
+                    self.out.call(helper::COOKIE);
+                }
                 Site::Entry | Site::Return => {
                     self.out.mov(Reg::R1, Reg::R6);
                     self.out.call(helper::COOKIE);
@@ -402,6 +421,8 @@ impl Lower<'_, '_> {
                 Site::Usdt(point) | Site::Controller(point) => self.out.set(Reg::R0, POINT | point as u64),
             },
             Builtin::Function => self.function(),
+            // The controller's programs run in no thread of the target.
+            Builtin::Stack(_) if matches!(self.site, Site::Controller(_)) => self.out.set(Reg::R0, NO_STACK),
             Builtin::Stack(stack) => {
                 let map = self.map_index(self.shared.checked.maps.len() + stack);
                 self.out.mov(Reg::R1, Reg::R6);
@@ -439,6 +460,13 @@ impl Lower<'_, '_> {
         self.out.alu_imm(AluOp::Lsh, Reg::R0, 32);
         self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
     }
+}
+
+/// Whether an attach point may mean several static probes.
+fn is_usdt_glob(point: &Point) -> bool {
+    let fields = &point.fields;
+    fields.iter().any(|field| !field.quoted && field.text.contains(['*', '?', '[']))
+        || fields.first().is_some_and(|object| object.text.is_empty())
 }
 
 fn condition(op: BinaryOp, unsigned: bool, wanted: bool) -> Cond {

@@ -28,9 +28,13 @@ impl Lower<'_, '_> {
             self.address(Reg::R1, at);
             self.out.put_imm(Reg::R1, 0, 0);
         }
-        if let [key @ Value { ty: Type::Tuple(_), .. }] = &entry.keys[..] {
-            self.write(at, key, &Type::Tuple(types));
-            return at;
+        // A tuple is as many keys, a record is one.
+        match &entry.keys[..] {
+            [key @ Value { ty: Type::Tuple(parts), .. }] if parts.names().is_empty() => {
+                self.write(at, key, &Type::Tuple(types.into()));
+                return at;
+            }
+            _ => {}
         }
         let mut offset = 0;
         for (ty, key) in types.iter().zip(&entry.keys) {

@@ -13,6 +13,7 @@ mod helper;
 mod map;
 mod own;
 mod record;
+mod rounds;
 mod series;
 mod stmt;
 mod text;
@@ -28,9 +29,10 @@ use super::ast::{Point, Provider};
 use super::checked::{self, Checked, PER_THREAD};
 use super::types::{COMM, Content, NAME, POINT as PLACE, Type, text_room};
 use crate::build::{BuildError, Builder, Label};
-use each::Walk;
 use own::InWord;
 pub use record::JOINED;
+pub use rounds::CALLS as ROUNDS;
+use rounds::Calls;
 
 /// Bytes of all rings of a thread together, that scripts ask for.
 const RING: u32 = 256 * 1024;
@@ -39,8 +41,8 @@ const STACKS: u32 = 16 * 1024;
 /// Calls that keep something until they return, at a time; of more, those are forgotten that were
 /// not looked at for long.
 const CALLS: u32 = 16 * 1024;
-/// Rounds of a loop at most: the verifier walks through all of them.
-pub const ROUNDS: u32 = 1000;
+/// Rounds of a loop that is no function at most: the verifier walks through all of them.
+pub const INLINE_ROUNDS: u64 = 1000;
 /// Processes whose names are kept at a time.
 const NAMED: u32 = 4096;
 /// Where the word of a call is in the context: it is kept from the entry to the return.
@@ -135,6 +137,10 @@ pub struct Clock {
     pub start: u64,
     /// Add it to `nsecs` to get nanoseconds since 1970.
     pub since_1970: u64,
+    /// Add it to `nsecs` to get the time since the machine was started.
+    pub boot: u64,
+    /// Add it to `nsecs` to get international atomic time.
+    pub tai: u64,
 }
 
 /// Makes programs of a script.
@@ -167,7 +173,9 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
                 Provider::Uprobe => Site::Entry,
                 Provider::Uretprobe => Site::Return,
                 Provider::Usdt => Site::Usdt(probes.len()),
-                Provider::Begin | Provider::End | Provider::Interval => Site::Controller(probes.len()),
+                Provider::Begin | Provider::End | Provider::Interval | Provider::Test | Provider::Bench => {
+                    Site::Controller(probes.len())
+                }
             };
             let (program, entry) = match known.iter().find(|(known, ..)| *known == site) {
                 Some((_, program, entry)) => (*program, *entry),
@@ -385,11 +393,19 @@ struct Lower<'s, 'a> {
     end: Label,
     /// Of the loops around: where their next rounds begin, and where they end.
     loops: Vec<(Label, Label)>,
-    /// Bodies of loops over maps: they are functions, behind the program.
-    walks: Vec<Walk>,
+    /// Bodies of loops that are functions, behind the program.
+    bodies: Vec<Body>,
     /// Bytes of stack in use.
     used: i16,
     too_big: bool,
+}
+
+/// The body of a loop, which is still to be written.
+enum Body {
+    /// For each entry of a map; where the cursor is in memory.
+    Each { of: checked::Each, cursor: u32, calls: Calls },
+    /// As long as a condition holds; the number of the function.
+    Rounds { of: checked::Loop, number: usize, calls: Calls },
 }
 
 /// Stack for variables; those beyond lie in the thread's memory.
@@ -401,9 +417,9 @@ impl<'s, 'a> Lower<'s, 'a> {
     fn new(shared: &'s mut Shared<'a>, site: Site, block: &checked::Block) -> Lower<'s, 'a> {
         let mut out = Builder::new();
         let end = out.label();
-        let (vars, loops, walks) = (Vec::new(), Vec::new(), Vec::new());
+        let (vars, loops, bodies) = (Vec::new(), Vec::new(), Vec::new());
         let owners = block.owners.clone();
-        let mut lower = Lower { shared, site, out, vars, owners, end, loops, walks, used: 0, too_big: false };
+        let mut lower = Lower { shared, site, out, vars, owners, end, loops, bodies, used: 0, too_big: false };
         // Each function has a stack of its own.
         let mut frames: HashMap<usize, i16> = HashMap::new();
         for (ty, owner) in block.vars.iter().zip(&block.owners) {
@@ -430,6 +446,9 @@ impl<'s, 'a> Lower<'s, 'a> {
         if self.begins_call() {
             self.forget_own();
         }
+        if block.predicate_vars {
+            self.clear_vars(0, None);
+        }
         if let Some(predicate) = &block.predicate {
             let end = self.end;
             self.branch(predicate, false, end);
@@ -443,8 +462,11 @@ impl<'s, 'a> Lower<'s, 'a> {
         }
         self.out.mov_imm(Reg::R0, 0);
         self.out.push(sidestep_bpf::Insn::Exit);
-        while let Some(walk) = self.walks.pop() {
-            self.walk(&walk);
+        while let Some(body) = self.bodies.pop() {
+            match body {
+                Body::Each { of, cursor, calls } => self.each_body(&of, cursor, &calls),
+                Body::Rounds { of, number, calls } => self.round_body(&of, number, &calls),
+            }
         }
         if self.too_big { Err(LowerError::Stack) } else { Ok(self.out.finish()?) }
     }

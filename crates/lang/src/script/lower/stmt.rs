@@ -5,7 +5,7 @@ use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 use super::super::checked::{Loop, Op, Value, ValueKind};
 use super::super::types::Type;
 use super::text::At;
-use super::{Lower, Place, ROUNDS, SCRATCH, helper};
+use super::{INLINE_ROUNDS, Lower, Place, SCRATCH, helper};
 
 impl Lower<'_, '_> {
     pub(super) fn ops(&mut self, ops: &[Op]) {
@@ -42,7 +42,10 @@ impl Lower<'_, '_> {
                 self.ops(otherwise);
                 self.out.bind(end);
             }
-            Op::Loop(of) => self.repeat(of),
+            Op::Loop(of) => match of.number {
+                Some(number) => self.rounds(of, number),
+                None => self.repeat(of),
+            },
             Op::Each(of) => self.each(of),
             Op::Signal { thread, number } => {
                 self.int(number);
@@ -72,13 +75,14 @@ impl Lower<'_, '_> {
         self.out.load(Size::Dw, Reg::R0, Reg::R10, rounds);
         self.out.alu_imm(AluOp::Add, Reg::R0, 1);
         self.out.put(Reg::R10, rounds, Reg::R0);
-        self.out.branch_imm(Width::W64, Cond::Gt, Reg::R0, ROUNDS as i32, enough);
+        self.out.branch_imm(Width::W64, Cond::Gt, Reg::R0, INLINE_ROUNDS as i32, enough);
         self.loops.push((next, end));
         self.ops(&of.body);
         self.loops.pop();
         self.out.bind(next);
         self.ops(&of.step);
         self.out.goto(top);
+        // The body has changed the number that it counts.
         self.out.bind(enough);
         self.act(of.warning, &[]);
         self.out.bind(end);

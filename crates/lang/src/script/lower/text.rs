@@ -110,12 +110,14 @@ impl Lower<'_, '_> {
                 self.address(Reg::R1, to);
                 self.out.mov_imm(Reg::R2, own as i32 + 2);
                 if let Some(most) = most {
-                    // What the script has asked for is not cut.
-                    let longer = self.out.label();
+                    // What the script has asked for, with the NUL, is not cut.
+                    let (longer, some) = (self.out.label(), self.out.label());
                     self.out.load(Size::Dw, Reg::R3, Reg::R10, most);
-                    self.out.branch_imm(Width::W64, Cond::Gt, Reg::R3, own as i32, longer);
+                    self.out.branch_imm(Width::W64, Cond::Gt, Reg::R3, own as i32 + 1, longer);
                     self.out.mov(Reg::R2, Reg::R3);
-                    self.out.alu_imm(AluOp::Add, Reg::R2, 1);
+                    self.out.branch_imm(Width::W64, Cond::Ne, Reg::R2, 0, some);
+                    self.out.mov_imm(Reg::R2, 1);
+                    self.out.bind(some);
                     self.out.bind(longer);
                 }
                 self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
@@ -141,6 +143,7 @@ impl Lower<'_, '_> {
             ValueKind::Builtin(Builtin::ProcessComm) => {
                 let (missing, end) = (self.out.label(), self.out.label());
                 let from = At::Scratch(self.scratch(text_room(COMM)));
+                self.builtin(Builtin::Pid);
                 self.process_name(from, missing);
                 self.copy_text(to, from, &value.ty, len);
                 self.out.goto(end);
@@ -149,6 +152,19 @@ impl Lower<'_, '_> {
                 let own = Value { ty: value.ty.clone(), kind: ValueKind::Builtin(Builtin::Comm) };
                 self.text_to(to, &own, len);
                 self.out.bind(end);
+            }
+            ValueKind::CommOf(pid) => {
+                let missing = self.out.label();
+                let from = At::Scratch(self.scratch(text_room(COMM)));
+                self.clear(from, text_room(COMM));
+                self.int(pid);
+                self.process_name(from, missing);
+                self.out.bind(missing);
+                self.copy_text(to, from, &value.ty, len);
+            }
+            ValueKind::Concat(a, b) => {
+                let from = self.concat(a, b);
+                self.copy_text(to, from, &value.ty, len);
             }
             ValueKind::Ternary(cond, then, otherwise) => {
                 let (not, end) = (self.out.label(), self.out.label());
@@ -294,12 +310,29 @@ impl Lower<'_, '_> {
         to
     }
 
-    /// The name of the process; goes to `missing` if nobody has told it.
+    /// A text and another one behind it.
+    fn concat(&mut self, a: &Value, b: &Value) -> At {
+        let (Type::Text(first), Type::Text(second)) = (&a.ty, &b.ty) else { return At::Value(CONSTANTS, 0) };
+        let (first, second) = (*first, *second);
+        let (x, y) = (self.text(a), self.text(b));
+        let to = At::Scratch(self.scratch(text_room(first + second)));
+        self.clear(to, text_room(first + second));
+        self.read_text(to, first, |lower| lower.address(Reg::R3, x));
+        self.length_read(first);
+        // What told that the first one was cut is no part of it.
+        self.address(Reg::R1, to);
+        self.out.alu(AluOp::Add, Reg::R1, Reg::R0);
+        self.out.mov_imm(Reg::R2, second as i32 + 2);
+        self.address(Reg::R3, y);
+        self.out.call(helper::READ_KERNEL_STR);
+        to
+    }
+
+    /// The name of the process whose number is in `r0`; goes to `missing` if nobody has told it.
     fn process_name(&mut self, to: At, missing: Label) {
         self.shared.uses_processes = true;
         let used = self.used;
         let key = At::Stack(self.stack(8));
-        self.builtin(Builtin::Pid);
         self.store(key, Reg::R0);
         self.lookup_in(PROCESSES, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
@@ -366,6 +399,11 @@ impl Lower<'_, '_> {
         let at = self.text(value);
         let to = At::Scratch(self.scratch(text_room(len)));
         self.read_text(to, len, |lower| lower.address(Reg::R3, at));
+        self.length_read(len);
+    }
+
+    /// The length of a text of at most `len` bytes into `r0`, which has what reading it has given.
+    fn length_read(&mut self, len: usize) {
         self.out.alu_imm(AluOp::Sub, Reg::R0, 1);
         let fine = self.out.label();
         self.out.branch_imm(Width::W64, Cond::Sge, Reg::R0, 0, fine);

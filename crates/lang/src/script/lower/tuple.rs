@@ -77,9 +77,22 @@ impl Lower<'_, '_> {
             (Type::Text(room), _) => self.text_to(to, value, *room),
             (Type::Data { .. }, _) => self.data_to(to, value),
             (Type::Tuple(types), ValueKind::Tuple(items)) => {
-                for (index, (item, part)) in items.iter().zip(types).enumerate() {
+                for (index, (item, part)) in items.iter().zip(&**types).enumerate() {
                     self.write(to.plus(offset(ty, index)), item, part);
                 }
+            }
+            (Type::Bytes(room), ValueKind::BytesOf(text)) => {
+                let Type::Bytes(len) = value.ty else { return };
+                let from = self.text(text);
+                self.clear(to, Type::Bytes(*room).stored());
+                if len > 0 {
+                    self.address(Reg::R3, from);
+                    self.address(Reg::R1, to.plus(8));
+                    self.out.mov_imm(Reg::R2, len as i32);
+                    self.out.call(helper::READ_KERNEL);
+                }
+                self.out.mov_imm(Reg::R0, len as i32);
+                self.store(to, Reg::R0);
             }
             (Type::Bytes(room), ValueKind::ReadBytes(address, length)) => self.read_bytes(to, address, length, *room),
             (ty, ValueKind::Ternary(cond, then, otherwise)) if ty.is_wide() => {
@@ -144,7 +157,7 @@ impl Lower<'_, '_> {
                 self.copy_words(to, ty.stored(), |lower, dst| lower.address(dst, from));
             }
             (Type::Tuple(types), Type::Tuple(own_types)) => {
-                for (index, (part, own_part)) in types.iter().zip(own_types).enumerate() {
+                for (index, (part, own_part)) in types.iter().zip(&**own_types).enumerate() {
                     let (to, from) = (to.plus(offset(ty, index)), from.plus(offset(own, index)));
                     self.copy(to, part, from, own_part);
                 }

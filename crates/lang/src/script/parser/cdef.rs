@@ -184,8 +184,9 @@ impl Parser<'_> {
         let span = start.to(self.last);
         let full = match &name {
             Some(name) => format!("{keyword} {name}"),
-            None => format!("{keyword} (anonymous {})", self.types.layouts.len()),
+            None => format!("{keyword} (anonymous {})", self.types.anonymous),
         };
+        self.types.anonymous += u32::from(name.is_none());
         let record = Record { name: full.into(), place: None };
         if !self.eat("{")? {
             return Ok(CType::Record(record));
@@ -200,22 +201,36 @@ impl Parser<'_> {
         Ok(CType::Record(record))
     }
 
-    /// `__attribute__((packed))`: whether it is there.
+    /// Any number of `__attribute__((…))`: whether one of them is `packed`. The others say nothing
+    /// about where members lie, but for `aligned`, which is refused.
     fn attribute(&mut self) -> Parsed<bool> {
-        if self.eat_word("__packed")? {
-            return Ok(true);
+        let mut packed = false;
+        loop {
+            if self.eat_word("__packed")? {
+                packed = true;
+                continue;
+            }
+            if !self.eat_word("__attribute__")? {
+                return Ok(packed);
+            }
+            self.expect("(")?;
+            self.expect("(")?;
+            let mut open = 2;
+            while open > 0 {
+                let token = self.next()?;
+                match token.kind {
+                    TokenKind::Punct("(") => open += 1,
+                    TokenKind::Punct(")") => open -= 1,
+                    TokenKind::Ident(word) if matches!(&*word, "packed" | "__packed__") => packed = true,
+                    TokenKind::Ident(word) if matches!(&*word, "aligned" | "__aligned__") => {
+                        let error = Diagnostic::error(token.span, "the attribute aligned is not understood");
+                        return Err(error.hint("declare members that fill the gap, for example char pad[4]"));
+                    }
+                    TokenKind::End => return Err(self.unexpected(", expecting )")),
+                    _ => {}
+                }
+            }
         }
-        if !self.eat_word("__attribute__")? {
-            return Ok(false);
-        }
-        self.expect("(")?;
-        self.expect("(")?;
-        if !self.eat_word("packed")? && !self.eat_word("__packed__")? {
-            return Err(self.unexpected(", expecting packed, the only attribute that is understood"));
-        }
-        self.expect(")")?;
-        self.expect(")")?;
-        Ok(true)
     }
 
     /// Up to the brace that ends them.
@@ -224,7 +239,8 @@ impl Parser<'_> {
         while !self.eat("}")? {
             let start = self.peek_at(0)?.span;
             let base = self.specifier()?;
-            if self.eat(";")? {
+            if self.is("}")? || self.is(";")? {
+                self.eat(";")?;
                 members.push(Member { name: String::new(), ty: base, width: None, span: start.to(self.last) });
                 continue;
             }
@@ -243,7 +259,10 @@ impl Parser<'_> {
                     break;
                 }
             }
-            self.expect(";")?;
+            // The last one needs none.
+            if !self.is("}")? {
+                self.expect(";")?;
+            }
         }
         Ok(members)
     }

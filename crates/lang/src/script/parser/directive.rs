@@ -1,4 +1,4 @@
-//! What begins with `#`: `#define NAME VALUE`. Headers are not read.
+//! What begins with `#`: `#define NAME VALUE`, `#include "FILE"` and what guards a header.
 
 use super::super::ast::{Expr, ExprKind};
 use super::super::diagnostic::{Diagnostic, Span};
@@ -22,13 +22,24 @@ impl Parser<'_> {
                 let (name, value) = self.line(at, end, Parser::define)?;
                 self.defines.insert(name, value);
             }
-            Some("include") => {
-                let message = "headers are not read: types come from the program's debug information";
-                return Err(Diagnostic::error(span, message).hint(
-                    "leave the line out; what debug information lacks can be declared in the script: struct, enum, #define",
-                ));
+            Some("include") => match super::import::included(line) {
+                Some((path, _)) if self.given.included.iter().any(|known| known == path) => {}
+                _ => return Err(Self::no_header(span)),
+            },
+            Some(word @ ("ifdef" | "ifndef")) => {
+                let name = line.trim_start().strip_prefix(word).unwrap_or_default();
+                self.conditional(word == "ifdef", name, end);
+                return Ok(true);
             }
-            _ => return Err(Diagnostic::error(span, "only #define NAME VALUE is understood here")),
+            Some("else") => {
+                self.skip_branch(end);
+                return Ok(true);
+            }
+            Some("endif" | "pragma" | "undef") => {}
+            _ => {
+                let error = Diagnostic::error(span, "this line is not understood");
+                return Err(error.hint("there are #define NAME VALUE, #include, #ifdef, #ifndef, #else and #endif"));
+            }
         }
         self.lexer.seek(end);
         Ok(true)

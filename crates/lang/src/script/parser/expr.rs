@@ -1,6 +1,6 @@
 //! Expressions, by the precedence of C.
 
-use super::super::ast::{BinaryOp, Expr, ExprKind, Sized, Step, TypeName, UnaryOp};
+use super::super::ast::{BinaryOp, Expr, ExprKind, Sized, Step, Stmt, StmtKind, TypeName, UnaryOp};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::token::TokenKind;
@@ -9,12 +9,31 @@ use super::{Parsed, Parser};
 /// What to do about brackets with nothing in them.
 const KEYS: &str = "@name[key], or @name alone";
 
+/// What takes a type, or something that has one.
+const MEASURES: &[&str] = &["sizeof", "offsetof", "typeof", "typeinfo", "container_of"];
+
+/// `a ?: b`: `a` if it is not zero or empty, else `b`; `a` is evaluated once.
+fn either(first: Expr, otherwise: Expr) -> Expr {
+    let span = first.span.to(otherwise.span);
+    // A name that no script has.
+    let name = format!("#either{}", first.span.start);
+    let var = || Box::new(Expr { kind: ExprKind::Var(name.clone()), span: first.span });
+    let value = Expr { kind: ExprKind::Ternary(var(), var(), Box::new(otherwise)), span };
+    let keep = StmtKind::Let { name: name.clone(), ty: None, value: Some(first.clone()) };
+    let keep = Stmt { kind: keep, span: first.span };
+    Expr { kind: ExprKind::Block(vec![keep], Some(Box::new(value))), span }
+}
+
 impl Parser<'_> {
     pub(super) fn expr(&mut self) -> Parsed<Expr> {
         self.deeper(|parser| {
             let cond = parser.binary(1)?;
             if !parser.eat("?")? {
                 return Ok(cond);
+            }
+            if parser.eat(":")? {
+                let otherwise = parser.expr()?;
+                return Ok(either(cond, otherwise));
             }
             let then = parser.expr()?;
             parser.expect(":")?;
@@ -70,6 +89,10 @@ impl Parser<'_> {
         if self.is_type(1)? || self.is_type_of(1)? {
             return Ok(true);
         }
+        let is_string = matches!(&self.peek_at(1)?.kind, TokenKind::Ident(name) if name == "string");
+        if is_string && self.peek_at(2)?.kind == TokenKind::Punct("[") {
+            return Ok(true);
+        }
         let TokenKind::Ident(_) = &self.peek_at(1)?.kind else { return Ok(false) };
         // `(name *)x`
         Ok(self.peek_at(2)?.kind == TokenKind::Punct("*") && {
@@ -119,25 +142,21 @@ impl Parser<'_> {
     }
 
     /// `sizeof(x)` and `offsetof(x, a.b)`, behind the parenthesis.
-    fn measure(&mut self, is_offset: bool) -> Parsed<ExprKind> {
+    fn measure(&mut self, name: &str, span: Span) -> Parsed<ExprKind> {
+        if name == "container_of" {
+            return self.container_of(span);
+        }
         let of = self.sized()?;
-        if !is_offset {
+        if name != "offsetof" {
             self.expect(")")?;
-            return Ok(ExprKind::SizeOf(Box::new(of)));
+            return Ok(match name {
+                "sizeof" => ExprKind::SizeOf(Box::new(of)),
+                "typeinfo" => ExprKind::TypeInfo(Box::new(of)),
+                _ => ExprKind::TypeOf(Box::new(of)),
+            });
         }
         self.expect(",")?;
-        let mut names = Vec::new();
-        loop {
-            let TokenKind::Ident(name) = self.peek()?.clone() else {
-                return Err(self.unexpected(", expecting the name of a member"));
-            };
-            self.next()?;
-            names.push(name);
-            if !self.eat(".")? {
-                break;
-            }
-        }
-        self.expect(")")?;
+        let names = self.member_names()?;
         Ok(ExprKind::OffsetOf(Box::new(of), names))
     }
 
@@ -167,12 +186,16 @@ impl Parser<'_> {
         }
         let length = if self.eat("[")? {
             let length = match self.peek()? {
-                TokenKind::Int(n) => Some(*n),
+                TokenKind::Int(n) => *n,
+                // As many as there are.
+                TokenKind::Punct("]") => 0,
                 _ => return Err(self.unexpected(", expecting integer")),
             };
-            self.next()?;
+            if length > 0 || !self.is("]")? {
+                self.next()?;
+            }
             self.expect("]")?;
-            length
+            Some(length)
         } else {
             None
         };
@@ -250,13 +273,15 @@ impl Parser<'_> {
                 }
                 ExprKind::Map(name, keys)
             }
+            TokenKind::Ident(name) if name == "if" => return self.deeper(Parser::if_value),
             TokenKind::Ident(name) => {
                 self.next()?;
                 match self.defines.get(&name).cloned() {
                     Some(value) => value,
-                    None if matches!(&*name, "sizeof" | "offsetof") && self.eat("(")? => {
+                    None if name == "comptime" && !self.is("(")? => self.comptime()?,
+                    None if MEASURES.contains(&&*name) && self.eat("(")? => {
                         let slash = std::mem::take(&mut self.no_slash);
-                        let measure = self.measure(name == "offsetof");
+                        let measure = self.measure(&name, start);
                         self.no_slash = slash;
                         measure?
                     }
@@ -276,18 +301,121 @@ impl Parser<'_> {
             TokenKind::Punct("(") => {
                 self.next()?;
                 let slash = std::mem::take(&mut self.no_slash);
-                let items = self.list(")");
+                let items = if self.is_field()? { self.record_items() } else { self.tuple_items() };
                 self.no_slash = slash;
-                let mut items = items?;
-                match items.len() {
-                    0 => return Err(self.unexpected("")),
-                    1 => return Ok(items.remove(0)),
-                    _ => ExprKind::Tuple(items),
+                match items? {
+                    ExprKind::Tuple(mut items) if items.len() == 1 && !self.has_comma() => return Ok(items.remove(0)),
+                    items => items,
                 }
             }
             _ => return Err(self.unexpected("")),
         };
         Ok(Expr { kind, span: start.to(self.last) })
+    }
+
+    /// Whether `name =` follows.
+    fn is_field(&mut self) -> Parsed<bool> {
+        let is_name = matches!(self.peek()?, TokenKind::Ident(_));
+        Ok(is_name && self.peek_at(1)?.kind == TokenKind::Punct("="))
+    }
+
+    /// `a, b)`, where a comma may stand before the parenthesis.
+    fn tuple_items(&mut self) -> Parsed<ExprKind> {
+        if self.is(")")? {
+            return Err(self.unexpected(""));
+        }
+        let mut items = Vec::new();
+        while !self.eat(")")? {
+            items.push(self.expr()?);
+            if !self.is(")")? && !self.eat(",")? {
+                return Err(self.unexpected(", expecting , or )"));
+            }
+        }
+        Ok(ExprKind::Tuple(items))
+    }
+
+    /// Whether a comma stands before the parenthesis that was taken last.
+    fn has_comma(&self) -> bool {
+        self.source[..self.last.start].trim_end().ends_with(',')
+    }
+
+    /// `a=1, b=2)`
+    fn record_items(&mut self) -> Parsed<ExprKind> {
+        let (mut names, mut items) = (Vec::new(), Vec::new());
+        while !self.eat(")")? {
+            let TokenKind::Ident(name) = self.peek()?.clone() else {
+                return Err(self.unexpected(", expecting the name of a field"));
+            };
+            self.next()?;
+            names.push(name);
+            self.expect("=")?;
+            items.push(self.expr()?);
+            if !self.is(")")? && !self.eat(",")? {
+                return Err(self.unexpected(", expecting , or )"));
+            }
+        }
+        Ok(ExprKind::Record(names, items))
+    }
+
+    /// `if cond { a } else { b }`, whose value is that of one of the blocks.
+    fn if_value(&mut self) -> Parsed<Expr> {
+        let start = self.next()?.span;
+        let cond = self.expr()?;
+        let then_at = self.peek_at(0)?.span;
+        let then = self.block_at(then_at)?;
+        if !self.eat_word("else")? {
+            return Err(self.unexpected(", expecting else").hint("if that is a value has both: if x { 1 } else { 2 }"));
+        }
+        let otherwise_at = self.peek_at(0)?.span;
+        let otherwise = match self.peek()? {
+            TokenKind::Ident(word) if word == "if" => self.deeper(Parser::if_value)?,
+            _ => self.block_at(otherwise_at)?,
+        };
+        let span = start.to(self.last);
+        Ok(Expr { kind: ExprKind::Ternary(Box::new(cond), Box::new(then), Box::new(otherwise)), span })
+    }
+
+    /// `comptime x`
+    fn comptime(&mut self) -> Parsed<ExprKind> {
+        let of = self.deeper(Parser::expr)?;
+        Ok(ExprKind::Call("comptime".to_owned(), vec![of]))
+    }
+
+    /// `container_of(pointer, typeof(struct s), a.b)`, behind the parenthesis: the address of the
+    /// record around a member.
+    fn container_of(&mut self, span: Span) -> Parsed<ExprKind> {
+        let member = self.expr()?;
+        self.expect(",")?;
+        let of = self.sized()?;
+        self.expect(",")?;
+        let names = self.member_names()?;
+        let uint64 = TypeName { keyword: "", name: "uint64".to_owned(), stars: 0, length: None };
+        let Sized::Type(name) = &of else {
+            let error = Diagnostic::error(span, "container_of() expects a type as its second argument");
+            return Err(error.hint("container_of($member, typeof(struct NAME), member)"));
+        };
+        let pointer = Sized::Type(TypeName { stars: name.stars + 1, ..name.clone() });
+        let at = |kind| Box::new(Expr { kind, span });
+        let address = at(ExprKind::Cast(Box::new(Sized::Type(uint64)), Box::new(member)));
+        let offset = at(ExprKind::OffsetOf(Box::new(of), names));
+        Ok(ExprKind::Cast(Box::new(pointer), at(ExprKind::Binary(BinaryOp::Sub, address, offset))))
+    }
+
+    /// `a.b)`
+    fn member_names(&mut self) -> Parsed<Vec<String>> {
+        let mut names = Vec::new();
+        loop {
+            let TokenKind::Ident(name) = self.peek()?.clone() else {
+                return Err(self.unexpected(", expecting the name of a member"));
+            };
+            self.next()?;
+            names.push(name);
+            if !self.eat(".")? {
+                break;
+            }
+        }
+        self.expect(")")?;
+        Ok(names)
     }
 
     /// Expressions between commas, and what ends them.

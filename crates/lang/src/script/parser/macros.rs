@@ -10,6 +10,7 @@ impl Parser<'_> {
     pub(super) fn macro_definition(&mut self) -> Parsed<Macro> {
         self.next()?;
         let token = self.next()?;
+        let span = token.span;
         let TokenKind::Ident(name) = token.kind else {
             return Err(Diagnostic::error(token.span, "syntax error, expecting the name of a macro"));
         };
@@ -33,7 +34,7 @@ impl Parser<'_> {
             });
         }
         match self.block_expr()? {
-            ExprKind::Block(body, value) => Ok(Macro { name, params, body, value: value.map(|value| *value) }),
+            ExprKind::Block(body, value) => Ok(Macro { name, params, body, value: value.map(|value| *value), span }),
             _ => Err(self.unexpected("")),
         }
     }

@@ -4,16 +4,19 @@ mod advice;
 mod cdef;
 mod directive;
 mod expr;
+mod function;
+mod import;
 mod macros;
 mod option;
 mod point;
 
+pub use import::{Import, imports};
 pub use point::period;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use super::ast::{BinaryOp, Block, Declared, DeclaredMap, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
-use super::checked::Config;
 use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
 use super::lexer::Lexer;
@@ -32,8 +35,15 @@ pub struct Given {
     pub params: Vec<String>,
     /// Its options, without the dashes, and their values.
     pub options: Vec<(String, Option<String>)>,
-    /// What is set before its `config` is read.
-    pub config: Config,
+    /// Settings that its `config` cannot change: names and values.
+    pub environment: Vec<(String, String)>,
+    /// Reads of numbers that fail are counted, as those of texts always are.
+    pub count_reads: bool,
+    /// Where in the source the files are that the script takes in, in the order in which they are
+    /// read. They are behind its own text.
+    pub parts: Vec<Range<usize>>,
+    /// The names of those that were included.
+    pub included: Vec<String>,
 }
 
 /// Parses a script. `params` are the arguments of its command line.
@@ -49,7 +59,22 @@ pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
 /// # Errors
 /// The first mistake.
 pub fn parse_given(source: &str, given: &Given) -> Result<Script, Diagnostic> {
-    Parser::new(source, given).script()
+    let mut script =
+        Script { environment: given.environment.clone(), count_reads: given.count_reads, ..Script::default() };
+    let own = given.parts.iter().map(|part| part.start).min().unwrap_or(source.len());
+    let mut parser = Parser::new(&source[..own], given);
+    for part in &given.parts {
+        parser.source = &source[..part.end];
+        parser.lexer = Lexer::new(parser.source);
+        parser.lexer.seek(part.start);
+        parser.script(&mut script, true)?;
+    }
+    parser.source = &source[..own];
+    parser.lexer = Lexer::new(parser.source);
+    parser.script(&mut script, false)?;
+    script.types = parser.types;
+    script.options = parser.declared;
+    Ok(script)
 }
 
 struct Parser<'s> {
@@ -162,25 +187,28 @@ impl<'s> Parser<'s> {
         result
     }
 
-    fn script(&mut self) -> Parsed<Script> {
-        let mut script = Script { base: self.given.config.clone(), ..Script::default() };
+    /// Reads a file to its end. `is_part`: the script has taken it in.
+    fn script(&mut self, script: &mut Script, is_part: bool) -> Parsed<()> {
+        self.ahead.clear();
+        let blocks = script.blocks.len();
         loop {
             self.rewind();
             if self.directive()? {
                 continue;
             }
             match self.peek()?.clone() {
-                TokenKind::End if script.blocks.is_empty() => {
+                TokenKind::End if is_part => return Ok(()),
+                TokenKind::End if script.blocks.is_empty() && script.functions.is_empty() => {
                     return Err(self
                         .unexpected("")
-                        .hint("a script has a block: BEGIN { … }, uprobe:PATH:FUNCTION { … }"));
+                        .hint("a script has a block: begin { … }, uprobe:PATH:FUNCTION { … }"));
                 }
-                TokenKind::End => {
-                    script.types = std::mem::take(&mut self.types);
-                    script.options = std::mem::take(&mut self.declared);
-                    return Ok(script);
+                TokenKind::End => return Ok(()),
+                TokenKind::Ident(word) if word == "config" && is_part && self.is_config() => {
+                    let error = Diagnostic::error(self.peek_at(0)?.span, "a file that is imported has no config block");
+                    return Err(error.hint("the script itself has it"));
                 }
-                TokenKind::Ident(word) if word == "config" && script.blocks.is_empty() => {
+                TokenKind::Ident(word) if word == "config" && script.blocks.len() == blocks => {
                     self.next()?;
                     self.expect("=")?;
                     self.config(&mut script.config)?;
@@ -191,19 +219,26 @@ impl<'s> Parser<'s> {
                 }
                 TokenKind::Ident(word) if word == "macro" => {
                     let definition = self.macro_definition()?;
+                    let twice = script.macros.iter().any(|known| {
+                        known.name == definition.name
+                            && known.params.len() == definition.params.len()
+                            && known.params.iter().zip(&definition.params).all(|(a, b)| a.is_like(b))
+                    });
+                    if twice {
+                        let message = format!("Redefinition of macro: {}", definition.name);
+                        let error = Diagnostic::error(definition.span, message);
+                        return Err(error.hint("macros of one name differ by the number or kinds of their parameters"));
+                    }
                     script.macros.push(definition);
                 }
                 TokenKind::Ident(word) if matches!(&*word, "struct" | "union" | "enum" | "typedef") => {
                     self.definition()?;
                 }
-                TokenKind::Ident(word) if matches!(&*word, "fn" | "import") => {
-                    let span = self.next()?.span;
-                    let hint = match &*word {
-                        "fn" => "macro name($a, @b, c) { … } is put in wherever it is called",
-                        _ => "a script is one file",
-                    };
-                    return Err(Diagnostic::error(span, format!("'{word}' is not supported")).hint(hint));
+                TokenKind::Ident(word) if word == "fn" => {
+                    let function = self.function()?;
+                    script.functions.push(function);
                 }
+                TokenKind::Ident(word) if word == "import" => self.import()?,
                 TokenKind::Ident(word) if word == "let" => {
                     let map = self.map_declaration()?;
                     script.maps.push(map);

@@ -7,10 +7,10 @@ use super::super::token::TokenKind;
 use super::{Parsed, Parser};
 
 /// What there is, in words.
-const THERE: &str = "there are uprobe, uretprobe, usdt, interval, BEGIN and END";
+const THERE: &str = "there are uprobe, uretprobe, usdt, interval, begin and end";
 
 /// The same, to find what a misspelled one was meant to be.
-const NAMES: [&str; 6] = ["uprobe", "uretprobe", "usdt", "interval", "BEGIN", "END"];
+const NAMES: [&str; 6] = ["uprobe", "uretprobe", "usdt", "interval", "begin", "end"];
 
 /// What only the kernel can do, by all its names.
 const KERNEL: &[&str] = &[
@@ -55,9 +55,12 @@ impl Parser<'_> {
                 _ => self.unexpected(", expecting an attach point"),
             });
         }
+        // As it is written, for what is said about it.
+        let written = split(text).first().map_or(0, |name| name.len());
+        let text = &*self.with_params(text);
         let mut fields = split(text).into_iter();
         let name = fields.next().unwrap_or_default();
-        let word = Span { start: span.start, end: span.start + name.len() };
+        let word = Span { start: span.start, end: span.start + written };
         // Short names differ by their case.
         let lower = name.to_ascii_lowercase();
         let provider = match if name.len() > 2 { lower.as_str() } else { name } {
@@ -67,45 +70,63 @@ impl Parser<'_> {
             "uprobe" | "u" => Provider::Uprobe,
             "uretprobe" | "ur" => Provider::Uretprobe,
             "usdt" | "U" => Provider::Usdt,
+            "test" => Provider::Test,
+            "bench" => Provider::Bench,
             _ if KERNEL.contains(&name) => {
                 let error = Diagnostic::error(word, format!("{name} needs the kernel: not available in this tool"));
                 return Err(error.hint(advice(name)));
             }
             _ => {
                 let error = Diagnostic::error(word, format!("Invalid probe type: {name}"));
-                return Err(error.hint(match near(name, &NAMES).filter(|_| name.len() > 2) {
+                return Err(error.hint(match near(&lower, &NAMES).filter(|_| name.len() > 2) {
                     Some(near) => format!("did you mean {near}?"),
                     None => THERE.to_owned(),
                 }));
             }
         };
-        let fields: Vec<Field> = fields.map(|field| self.field(field)).collect();
+        let fields: Vec<Field> = fields.map(field).collect();
         let point = Point { provider, fields, span };
         check(&point)?;
         Ok(point)
     }
 
-    /// A field without its quotes, with parameters put in.
-    fn field(&self, text: &str) -> Field {
-        if let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-            return Field { text: inner.to_owned(), quoted: true };
-        }
-        let mut out = String::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('$') {
-            let digits = rest[at + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at - 1);
+    /// The text with the script's arguments put in, but for what is in quotes.
+    fn with_params(&self, text: &str) -> String {
+        let (mut out, mut quoted, mut rest) = (String::new(), false, text);
+        while let Some(at) = rest.find(['"', '$']) {
+            let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
             let number: Option<usize> = rest[at + 1..at + 1 + digits].parse().ok();
-            let param = number.and_then(|number| self.given.params.get(number.checked_sub(1)?));
             out.push_str(&rest[..at]);
-            match (number, param) {
-                (Some(_), Some(param)) => out.push_str(param),
-                (Some(_), None) => {}
-                (None, _) => out.push('$'),
+            match number {
+                _ if rest[at..].starts_with('"') => {
+                    quoted = !quoted;
+                    out.push('"');
+                    rest = &rest[at + 1..];
+                    continue;
+                }
+                Some(number) if !quoted => {
+                    let param = number.checked_sub(1).and_then(|index| self.given.params.get(index));
+                    out.push_str(param.map_or("", String::as_str));
+                    rest = &rest[at + 1 + digits..];
+                }
+                _ => {
+                    out.push('$');
+                    rest = &rest[at + 1..];
+                }
             }
-            rest = &rest[at + 1 + digits..];
         }
         out.push_str(rest);
-        Field { text: out, quoted: false }
+        out
+    }
+}
+
+/// A field without its quotes. Behind those, an offset may stand: `"name"+4`.
+fn field(text: &str) -> Field {
+    let quotes = text.strip_prefix('"').and_then(|text| text.rsplit_once('"'));
+    match quotes {
+        Some((inner, "")) => Field { text: inner.to_owned(), quoted: true },
+        Some((inner, offset)) if offset.starts_with('+') => Field { text: inner.to_owned() + offset, quoted: false },
+        _ => Field { text: text.to_owned(), quoted: false },
     }
 }
 
@@ -113,11 +134,12 @@ impl Parser<'_> {
 fn split(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let (mut fields, mut start, mut quoted, mut at) = (Vec::new(), 0, false, 0);
+    let is_usdt = text.starts_with("U:") || text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("usdt:"));
     while at < bytes.len() {
         match bytes[at] {
             b'"' => quoted = !quoted,
             // `usdt:path::name` has an empty provider; elsewhere `::` is a part of a name.
-            b':' if !quoted && bytes.get(at + 1) == Some(&b':') && fields.len() >= 2 && fields[0] != "usdt" => at += 1,
+            b':' if !quoted && bytes.get(at + 1) == Some(&b':') && fields.len() >= 2 && !is_usdt => at += 1,
             b':' if !quoted => {
                 fields.push(&text[start..at]);
                 start = at + 1;
@@ -151,6 +173,10 @@ fn check(point: &Point) -> Parsed<()> {
             error(format!("{} probe type requires 0 arguments, found {count}", point.provider.name()))
         }
         Provider::Begin | Provider::End => Ok(()),
+        Provider::Test | Provider::Bench if count == 1 && !empty => Ok(()),
+        Provider::Test | Provider::Bench => {
+            error(format!("{} probe type requires 1 argument, found {count}", point.provider.name()))
+        }
         Provider::Interval => match period(point) {
             Some(1..) => Ok(()),
             Some(0) => error("interval must be greater than 0".to_owned()),

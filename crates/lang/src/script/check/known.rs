@@ -1,0 +1,114 @@
+//! What is known before anything runs, and texts that are put together.
+
+use super::super::ast::{Expr, ExprKind, Sized};
+use super::super::checked::{Value, ValueKind};
+use super::super::ctype::CType;
+use super::super::diagnostic::Span;
+use super::super::types::{COMM, Parts, Type};
+use super::expr::{int, text};
+use super::{Checker, Checking};
+
+impl Checker<'_> {
+    /// `comptime x`
+    pub(super) fn comptime(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("comptime", args, 1, 1, span)?;
+        let value = self.expr(&args[0])?;
+        match value.kind {
+            ValueKind::Int(_) | ValueKind::Text(_) => Ok(value),
+            _ if value.ty == Type::None && !self.last => self.unknown(),
+            _ => self.error_with(
+                args[0].span,
+                "comptime needs a value that is known before the script runs",
+                "literals, $1, getopt(), sizeof(), is_str() and what is calculated from them are known",
+            ),
+        }
+    }
+
+    /// `typeinfo(of)`: a record about a type.
+    pub(super) fn type_info(&mut self, of: &Sized, span: Span) -> Checking<Value> {
+        let (base, full) = match of {
+            Sized::Expr(expr) if self.place(expr)?.is_none() => {
+                let ty = self.expr(expr)?.ty;
+                if ty == Type::None {
+                    return if self.last { self.error(span, "typeinfo() expects a value") } else { self.unknown() };
+                }
+                (if matches!(ty, Type::Int { .. }) { "int" } else { ty.kind() }.to_owned(), ty.name())
+            }
+            of => {
+                let ty = self.sized(of, span)?;
+                let base = match ty {
+                    CType::Char | CType::Int { .. } => "int",
+                    CType::Pointer(_) => "pointer",
+                    CType::Array(..) => "array",
+                    CType::Record(_) => "record",
+                    CType::Enum(_) => "enum",
+                    CType::Float { .. } => "float",
+                    CType::Void | CType::Function | CType::Net(_) => "none",
+                };
+                (base.to_owned(), ty.name())
+            }
+        };
+        let items = vec![int(0), text(base.into_bytes()), text(full.into_bytes())];
+        let names = ["btf_id", "base_type", "full_type"].map(str::to_owned).to_vec();
+        let types = items.iter().map(|item| item.ty.clone()).collect();
+        Ok(Value { ty: Type::Tuple(Parts::named(names, types)), kind: ValueKind::Tuple(items) })
+    }
+
+    /// `str_concat(a, b)`
+    pub(super) fn concat(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("str_concat", args, 2, 2, span)?;
+        let a = self.text_argument("str_concat", &args[0])?;
+        let b = self.text_argument("str_concat", &args[1])?;
+        if let (ValueKind::Text(first), ValueKind::Text(second)) = (&a.kind, &b.kind) {
+            return Ok(text([&first[..], second].concat()));
+        }
+        let (Type::Text(first), Type::Text(second)) = (&a.ty, &b.ty) else { return self.unknown() };
+        let ty = Type::Text(first + second);
+        Ok(Value { ty, kind: ValueKind::Concat(Box::new(a), Box::new(b)) })
+    }
+
+    /// `comm(pid)`: the name of a process that is probed; else "".
+    pub(super) fn comm_of(&mut self, pid: &Expr) -> Checking<Value> {
+        let pid = self.int_argument("comm", pid)?;
+        Ok(Value { ty: Type::Text(COMM), kind: ValueKind::CommOf(Box::new(pid)) })
+    }
+
+    /// Bytes of a tuple or record as C would lay it out; `None`: the expression is none.
+    pub(super) fn tuple_size(&mut self, of: &Expr) -> Checking<Option<u64>> {
+        Ok(match &of.kind {
+            ExprKind::Tuple(items) | ExprKind::Record(_, items) => Some(self.laid_out(items)?.0),
+            ExprKind::Var(_) | ExprKind::Map(..) => match self.expr(of)?.ty {
+                Type::Tuple(types) => Some(types.iter().map(|ty| ty.stored() as u64).sum()),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    /// Size and alignment of a tuple of these.
+    fn laid_out(&mut self, items: &[Expr]) -> Checking<(u64, u64)> {
+        let (mut end, mut widest) = (0_u64, 1);
+        for item in items {
+            let (size, align) = match &item.kind {
+                ExprKind::Tuple(items) | ExprKind::Record(_, items) => self.laid_out(items)?,
+                // As few bytes as hold it.
+                ExprKind::Int(n) => {
+                    let size = [1_u64, 2, 4].into_iter().find(|bytes| n >> (8 * bytes - 1) == 0).unwrap_or(8);
+                    (size, size)
+                }
+                _ => match self.expr(item)?.ty {
+                    Type::Int { bytes, .. } => (bytes.into(), bytes.into()),
+                    Type::Enum(of) => (of.bytes.into(), of.bytes.into()),
+                    // With its NUL.
+                    Type::Text(len) => (len as u64 + 1, 1),
+                    Type::Bytes(len) => (len as u64, 1),
+                    Type::Data { size, .. } => (size as u64, 1),
+                    _ => (8, 8),
+                },
+            };
+            end = end.next_multiple_of(align) + size;
+            widest = widest.max(align);
+        }
+        Ok((end.next_multiple_of(widest), widest))
+    }
+}

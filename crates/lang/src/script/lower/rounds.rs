@@ -1,0 +1,96 @@
+//! Loops of any number of rounds: the body is a function, which the helper `loop` calls.
+
+use sidestep_bpf::{Cond, Insn, Reg, Size, Width};
+
+use super::super::checked::{Loop, Value};
+use super::text::At;
+use super::{Lower, SCRATCH, helper};
+use crate::build::Label;
+
+/// Calls of a function by the helper at most, as in the kernel.
+pub const CALLS: u32 = 1 << 23;
+
+/// Words of a body that is called again and again.
+pub(super) struct Calls {
+    /// Where it begins.
+    pub start: Label,
+    /// A word that says that the block ends, if the body may do so.
+    pub left: Option<u32>,
+}
+
+impl Lower<'_, '_> {
+    /// Calls a body, which is still to be written, up to `most` times; how often it did is in `r0`.
+    /// `leaves`: the body may end the block.
+    pub(super) fn call_body(&mut self, most: &Value, leaves: bool) -> Calls {
+        let left = leaves.then(|| self.scratch(8));
+        if let Some(left) = left {
+            self.out.map_value(Reg::R1, SCRATCH, left);
+            self.out.put_imm(Reg::R1, 0, 0);
+        }
+        let context = self.stack(8);
+        self.int(most);
+        self.out.put(Reg::R10, context, Reg::R6);
+        let start = self.out.label();
+        self.out.mov(Reg::R1, Reg::R0);
+        self.out.function(Reg::R2, start);
+        self.address(Reg::R3, At::Stack(context));
+        self.out.mov_imm(Reg::R4, 0);
+        self.out.call(helper::LOOP);
+        Calls { start, left }
+    }
+
+    /// Ends the block if the body has said so; `r0` stays.
+    pub(super) fn leave_if_left(&mut self, calls: &Calls) {
+        if let Some(left) = calls.left {
+            let end = self.end;
+            self.out.map_value(Reg::R1, SCRATCH, left);
+            self.out.load(Size::Dw, Reg::R1, Reg::R1, 0);
+            self.out.branch_imm(Width::W64, Cond::Ne, Reg::R1, 0, end);
+        }
+    }
+
+    /// The end of a body: what leaves the block goes to `end`, what ends the loop to `stop`.
+    pub(super) fn end_body(&mut self, calls: &Calls, next: Label, stop: Label) {
+        self.out.bind(next);
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.push(Insn::Exit);
+        let end = self.end;
+        self.out.bind(end);
+        if let Some(left) = calls.left {
+            self.out.map_value(Reg::R1, SCRATCH, left);
+            self.out.put_imm(Reg::R1, 0, 1);
+        }
+        self.out.bind(stop);
+        self.out.mov_imm(Reg::R0, 1);
+        self.out.push(Insn::Exit);
+    }
+
+    /// A loop whose number of rounds is not known.
+    pub(super) fn rounds(&mut self, of: &Loop, number: usize) {
+        let most = Value { ty: super::Type::INT, kind: super::checked::ValueKind::Int(CALLS.into()) };
+        let calls = self.call_body(&most, super::each::leaves(&of.body));
+        self.leave_if_left(&calls);
+        let end = self.out.label();
+        self.out.branch_imm(Width::W64, Cond::Lt, Reg::R0, CALLS as i32, end);
+        self.act(of.warning, &[]);
+        self.out.bind(end);
+        self.bodies.push(super::Body::Rounds { of: of.clone(), number, calls });
+    }
+
+    /// A function that does one round. Its result is not 0 if the loop ends.
+    pub(super) fn round_body(&mut self, of: &Loop, number: usize, calls: &Calls) {
+        let (next, stop) = (self.out.label(), self.out.label());
+        let again = self.out.label();
+        self.end = self.out.label();
+        self.out.bind(calls.start);
+        self.out.load(Size::Dw, Reg::R6, Reg::R2, 0);
+        self.clear_vars(number, None);
+        self.branch(&of.cond, false, stop);
+        self.loops = vec![(again, stop)];
+        self.ops(&of.body);
+        self.loops.clear();
+        self.out.bind(again);
+        self.ops(&of.step);
+        self.end_body(calls, next, stop);
+    }
+}

@@ -1,0 +1,153 @@
+//! Scripts that take in files, and scripts about themselves.
+
+use std::path::PathBuf;
+
+use sidestep_tests::process::{LIMIT, Output, run};
+use sidestep_tests::tool::sidestep;
+
+/// A folder of files that goes at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn of(name: &str, files: &[(&str, &str)]) -> Folder {
+        let folder = Folder(std::env::temp_dir().join(format!("sidestep-{name}-{}", std::process::id())));
+        std::fs::create_dir_all(folder.0.join("below")).expect("a directory");
+        for (file, text) in files {
+            std::fs::write(folder.0.join(file), text).expect("a file");
+        }
+        folder
+    }
+
+    fn run(&self, file: &str, flags: &[&str]) -> Output {
+        let path = self.0.join(file).display().to_string();
+        run(&mut sidestep(&[flags, &["-q", &path]].concat()), LIMIT)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn files_are_taken_in_once_and_before_the_script() {
+    let folder = Folder::of(
+        "import",
+        &[
+            (
+                "main.bt",
+                "#include \"types.h\"\nimport \"below/lib.bt\"; import \"below/lib.bt\"; import \"below\";\n\
+              begin { print(twice(sizeof(struct pair))); $p = (pair_t *)0; print(LIMIT) }\n",
+            ),
+            (
+                "types.h",
+                "#ifndef TYPES_H\n#define TYPES_H\n#define LIMIT 7\nstruct pair { int a; int b; };\ntypedef struct pair pair_t;\n#endif\n",
+            ),
+            ("below/lib.bt", "macro twice(x) { 2 * x }\nbegin { print(\"lib\") }\n"),
+            ("below/more.bt", "begin { print(\"more\") }\n"),
+        ],
+    );
+    let output = folder.run("main.bt", &[]);
+    assert_eq!((output.code(), &*output.stdout), (0, "lib\nmore\n16\n7\n\n\n"), "{output}");
+    let header = folder.0.join("types.h").display().to_string();
+    let output = run(&mut sidestep(&["-q", "--include", &header, "-e", "begin { print(sizeof(pair_t)) }"]), LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (0, "8\n\n\n"), "{output}");
+    let dir = folder.0.display().to_string();
+    let script = "#include <types.h>\nbegin { print(LIMIT) }";
+    let output = run(&mut sidestep(&["-q", "-I", &dir, "-e", script]), LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (0, "7\n\n\n"), "{output}");
+}
+
+#[test]
+fn mistakes_are_said_in_the_file_that_has_them() {
+    let folder = Folder::of(
+        "wrong-import",
+        &[
+            ("main.bt", "import \"lib.bt\";\nbegin { print(1) }\n"),
+            ("lib.bt", "begin {\n  print($none)\n}\n"),
+            ("config.bt", "import \"set.bt\";\nbegin { print(1) }\n"),
+            ("set.bt", "config = { max_strlen = 5 }\n"),
+        ],
+    );
+    let lib = folder.0.join("lib.bt").display().to_string();
+    let output = folder.run("main.bt", &[]);
+    let wanted =
+        format!("{lib}:2:9-14: ERROR: Undefined or undeclared variable: $none\n  print($none)\n        ~~~~~\n");
+    assert_eq!((output.code(), &*output.stderr), (1, &*wanted), "{output}");
+    let output = folder.run("config.bt", &[]);
+    assert!(output.stderr.contains("set.bt:1:1-7: ERROR: a file that is imported has no config block"), "{output}");
+}
+
+#[test]
+fn tests_pass_and_fail() {
+    let folder = Folder::of(
+        "tests",
+        &[(
+            "t.bt",
+            "test:good { print(1); return 0 }\ntest:bad { print(2); return 1 }\nbegin { print(3) }\nbench:b { @++ }\n",
+        )],
+    );
+    let output = folder.run("t.bt", &["--test", "-f", "json"]);
+    let line = output.stdout.trim_end();
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(line.starts_with("{\"type\": \"test_result\", \"data\": {\"good\": {\"duration\": "), "{output}");
+    assert!(line.contains("\"passed\": true, \"output\": \"1\\n\"}, \"bad\": {"), "{output}");
+    assert!(line.ends_with("\"passed\": false, \"output\": \"2\\n\"}}}"), "{output}");
+    let output = folder.run("t.bt", &["--test"]);
+    let plain: String = output.stdout.replace("\x1b[32m", "").replace("\x1b[31m", "").replace("\x1b[0m", "");
+    let lines: Vec<&str> = plain.lines().map(|line| line.split(" (").next().unwrap_or(line)).collect();
+    let wanted = [
+        "[==========] Running 2 tests.",
+        "[ RUN      ] good",
+        "[       OK ] good",
+        "[ RUN      ] bad",
+        "2",
+        "[  FAILED  ] bad",
+        "[==========] 2 tests ran.",
+        "[  PASSED  ] 1 test.",
+        "[  FAILED  ] 1 test, listed below:",
+        "[  FAILED  ] bad",
+    ];
+    assert_eq!(lines, wanted, "{output}");
+    let output = folder.run("t.bt", &["--bench"]);
+    assert!(
+        output.stdout.starts_with(&format!("{:<41}{:<15}Iterations\n{}\nb ", "Benchmark", "Time(ns)", "-".repeat(66))),
+        "{output}"
+    );
+}
+
+#[test]
+fn options_may_come_before_a_command() {
+    let output = run(&mut sidestep(&["-q", "list", "libc:malloc"]), LIMIT);
+    assert_eq!(output.code(), 2, "list has no -q: {output}");
+    let output = run(&mut sidestep(&["-v", "list", "libc:malloc"]), LIMIT);
+    assert!(output.code() == 0 && output.stdout.contains("malloc"), "{output}");
+    let output = run(&mut sidestep(&["help", "funccount"]), LIMIT);
+    assert!(output.code() == 0 && output.stdout.contains("Count the calls of functions"), "{output}");
+    let output = run(&mut sidestep(&["funcount"]), LIMIT);
+    assert!(output.stderr.contains("did you mean funccount?"), "{output}");
+}
+
+#[test]
+fn process_that_is_not_there() {
+    let output = run(&mut sidestep(&["-p", "4194303", "-e", "begin { print(1) }"]), LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (1, ""), "{output}");
+    assert!(output.stderr.contains("cannot attach to process 4194303: No such process"), "{output}");
+}
+
+#[test]
+fn settings_of_the_environment_come_first() {
+    let script = "config = { max_strlen = 64 } begin { print(strcap(str(0))) }";
+    let output = run(sidestep(&["-q", "-e", script]).env("BPFTRACE_MAX_STRLEN", "9"), LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (0, "9\n\n\n"), "{output}");
+}
+
+#[test]
+fn scripts_are_listed() {
+    let script = "begin { } interval:s:1 { } u:libc:malloc { } end { }";
+    let output = run(&mut sidestep(&["-l", "-e", script]), LIMIT);
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert!(output.code() == 0 && lines.len() == 2, "{output}");
+    assert!(lines.contains(&"interval:s:1") && lines.iter().any(|line| line.ends_with(":malloc")), "{output}");
+}
