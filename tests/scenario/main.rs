@@ -1,6 +1,7 @@
 //! Scenarios: the whole tool on real programs, judged by what the programs, the kernel and the file
 //! system say.
 
+mod altstack;
 mod bcc_flags;
 mod bcc_trace;
 mod beside;

@@ -20,7 +20,7 @@ use sidestep_wire::{Regs, SigAction};
 use crate::arch::{self, argument, nr};
 use crate::memory::{Agent, Thread};
 use crate::thread::is_borrower;
-use crate::{bell, blocked, children, fault, safe_read, signal, thread};
+use crate::{altstack, bell, blocked, children, fault, safe_read, signal, thread};
 
 const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
@@ -55,6 +55,7 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
         _ if nr::PPOLLS.contains(&number) => opened(agent, thread, argument(frame, 3)),
         _ if nr::EPOLL_PWAITS.contains(&number) => opened(agent, thread, argument(frame, 4)),
         _ if nr::PSELECTS.contains(&number) => select(agent, thread, frame),
+        nr::SIGALTSTACK => altstack::set(agent, thread, frame),
         nr::VFORK | nr::CLONE | nr::CLONE3 => children::call(agent, thread, frame),
         nr::EXECVE | nr::EXECVEAT => bell::execute(agent, frame),
         _ => {}
@@ -149,16 +150,22 @@ fn own_action(agent: Agent, frame: &mut Regs, index: usize, new: Option<&SigActi
         let flags = new.flags & !flags::UNSUPPORTED;
         let mask = new.mask & !NEVER_BLOCKED;
         signal::set_old_action(agent, index, &SigAction { flags, mask, ..*new });
-        let mut ours = MaybeUninit::<arch::KernelAction>::uninit();
-        let at = ours.as_mut_ptr();
-        // SAFETY: an action of our own, which the kernel fills.
-        unsafe {
-            arch::syscall(nr::RT_SIGACTION, [number, 0, at as u64, SET_LEN, 0, 0]);
-            arch::write_word(at as u64 + arch::WORD, flags_for(new) & !arch::NOT_OURS);
-            arch::syscall(nr::RT_SIGACTION, [number, at as u64, 0, SET_LEN, 0, 0]);
-        }
+        set_flags(agent, number, new);
     }
     done(frame);
+}
+
+/// Our action for a signal, as it has to be beside this action of the program.
+pub fn set_flags(agent: Agent, number: u64, program: &SigAction) {
+    let is_shared = agent.private().signals.shared_stack.load(Ordering::Relaxed) != 0;
+    let mut ours = MaybeUninit::<arch::KernelAction>::uninit();
+    let at = ours.as_mut_ptr();
+    // SAFETY: an action of our own, which the kernel fills.
+    unsafe {
+        arch::syscall(nr::RT_SIGACTION, [number, 0, at as u64, SET_LEN, 0, 0]);
+        arch::write_word(at as u64 + arch::WORD, flags_for(program, is_shared) & !arch::NOT_OURS);
+        arch::syscall(nr::RT_SIGACTION, [number, at as u64, 0, SET_LEN, 0, 0]);
+    }
 }
 
 /// Another signal, whose handler must not run with signals of ours blocked.

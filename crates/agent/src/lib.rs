@@ -12,6 +12,7 @@
 //! `--cfg agent_interpreter`, and `sidestep-bpf` with it.
 #![no_std]
 
+mod altstack;
 mod arch;
 mod bell;
 mod blocked;

@@ -306,6 +306,8 @@ impl Thread {
         stack set_stack: u64,
         /// Address of an array that may become the shadow stack, or 0.
         shadow_spare set_shadow_spare: u64,
+        /// See [`ThreadState::altstack`].
+        altstack set_altstack: u64,
         /// Its thread id when we last looked.
         tid set_tid: u32,
         /// Where the C library keeps the thread id.

@@ -29,7 +29,11 @@ const EINVAL: i64 = -22;
 /// and those with the highest bit are the kernel's: its answer is cheaper than a fault.
 #[inline(always)]
 fn is_direct(agent: Agent, from: u64) -> bool {
-    (PAGE..arch::ADDRESS_END).contains(&from) && agent.private().signals.readable.load(Ordering::Relaxed) == 1
+    let signals = &agent.private().signals;
+    // Of two faults at a time on one stack, one handler would overwrite the other.
+    let may_fault =
+        || signals.readable.load(Ordering::Relaxed) == 1 && signals.shared_stack.load(Ordering::Relaxed) == 0;
+    (PAGE..arch::ADDRESS_END).contains(&from) && may_fault()
 }
 
 /// Copies `len` bytes; gives how many were copied before the first that cannot be read.

@@ -232,6 +232,7 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     thread.set_private(agent.address());
     thread.guest().state().store(thread.as_ptr() as u64, Ordering::Release);
     thread.set_busy(0);
+    thread.set_altstack(0);
     helpers::install(thread);
     if thread.shadow() == 0 {
         let room = agent.private().state_stride.saturating_sub(size_of::<ThreadState>() as u64);
@@ -324,6 +325,15 @@ fn is_dead(agent: Agent, thread: Thread) -> bool {
             arch::syscall(nr::TGKILL, [pid, u64::from(tid), 0, 0, 0, 0]) == ESRCH
         },
     }
+}
+
+/// Has another living thread the same alternate signal stack?
+#[cold]
+pub fn shares_altstack(agent: Agent, thread: Thread) -> bool {
+    let used = u64::from(agent.private().states_used.load(Ordering::Acquire));
+    let others = (0..used.min(agent.threads())).filter_map(|i| agent.thread(i));
+    let is_other = |other: &Thread| other.fs_base() != thread.fs_base() && other.altstack() == thread.altstack();
+    others.filter(is_other).any(|other| !is_dead(agent, other))
 }
 
 impl Thread {

@@ -147,6 +147,8 @@ pub(crate) struct Calls {
     pub(crate) seccomp_suspended: bool,
     /// The process whose threads make the calls, if it is not the one that was stopped.
     pub(crate) maker: Option<i32>,
+    /// The thread that makes the calls, if it has to be a certain one.
+    pub(crate) only: Option<i32>,
     /// Is there a user shadow stack? As looked up before the threads stood.
     pub(crate) shadow_stack: Option<bool>,
 }
@@ -241,7 +243,7 @@ impl Calls {
         }
         let all: Vec<Regs> = threads.iter().map(|t| t.regs).collect();
         let maker = self.maker.unwrap_or(pid);
-        let thread = choose(process, maker, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
+        let thread = choose(process, maker, self.only, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
         let tid = thread.tid;
         let io = |what| move |source| io_error(what, pid, tid, source);
 
@@ -424,11 +426,13 @@ fn io_error(what: &'static str, pid: i32, tid: i32, source: io::Error) -> CallEr
 fn choose<'t>(
     process: &Process,
     maker: i32,
+    only: Option<i32>,
     threads: &'t mut [Thread],
     seccomp_suspended: bool,
 ) -> Option<&'t mut Thread> {
     // What shares nothing but the memory has other descriptors, signals and limits.
-    let mut order: Vec<&mut Thread> = threads.iter_mut().filter(|t| t.pid == maker).collect();
+    let may = |t: &&mut Thread| t.pid == maker && only.is_none_or(|tid| t.tid == tid);
+    let mut order: Vec<&mut Thread> = threads.iter_mut().filter(may).collect();
     order.sort_by_key(|t| match t.regs.syscall().map(|nr| nr as libc::c_long) {
         Some(libc::SYS_restart_syscall) => 3,
         _ if t.regs.restarts_from_block() => 2,

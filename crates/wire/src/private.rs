@@ -209,6 +209,9 @@ pub struct ThreadState {
     pub unwound: [u64; UNWOUND],
     /// Return addresses that were met last, each behind a call; 0 = none.
     pub callers: [u64; CALLERS],
+    /// Run-time address of the alternate signal stack that the thread has set while its system
+    /// calls were guarded; 0 = none.
+    pub altstack: u64,
 }
 
 /// Pairs of words that [`ThreadState::masks`] holds.

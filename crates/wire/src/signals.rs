@@ -46,12 +46,14 @@ pub mod flags {
 ///
 /// Not deferred, since the program's handler may hit probes, too. A handler of the program runs on
 /// our signal frame, so the frame must lie on the stack that it asked for, and the system calls
-/// that it wants restarted must be. Without a handler: on the alternate stack, as Go demands, and
+/// that it wants restarted must be. Without a handler: on the alternate stack, as threads may have
+/// no room on the stack that they are on, unless threads share one ([`Signals::shared_stack`]). And
 /// no call may end early.
 #[must_use]
-pub const fn flags_for(old: &SigAction) -> u64 {
+pub const fn flags_for(old: &SigAction, shared_stack: bool) -> u64 {
     const AS_THE_PROGRAM_SAYS: u64 = flags::ONSTACK | flags::RESTART;
-    let as_said = if old.handler > 1 { old.flags & AS_THE_PROGRAM_SAYS } else { AS_THE_PROGRAM_SAYS };
+    let alone = if shared_stack { flags::RESTART } else { AS_THE_PROGRAM_SAYS };
+    let as_said = if old.handler > 1 { old.flags & AS_THE_PROGRAM_SAYS } else { alone };
     flags::SIGINFO | flags::RESTORER | flags::NODEFER | as_said
 }
 
@@ -65,8 +67,9 @@ pub struct Signals {
     /// 1: a bad address may be read directly, since our handler of SIGSEGV and SIGBUS is certain to
     /// get the fault.
     pub readable: AtomicU32,
-    /// Padding.
-    pub pad: u32,
+    /// 1: threads share an alternate signal stack. Programs do that with a stack for the handler of
+    /// a fault that ends them. Two handlers of ours would overwrite each other there.
+    pub shared_stack: AtomicU32,
     /// What to do with a signal that is not for us: the action that the program believes to be
     /// installed.
     pub old: [SigAction; SIGNALS.len()],

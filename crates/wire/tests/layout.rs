@@ -49,14 +49,14 @@ fn private_region() {
         child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
         goroutines: 4448, keeps_returns: 4480,
     });
-    layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
+    layout!(Signals: 4312, align 8, { ours: 0, readable: 8, shared_stack: 12, old: 16, blocking: 176, closed: 216 });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
-    layout!(ThreadState: 4696, align 8, {
+    layout!(ThreadState: 4704, align 8, {
         helpers: 0, private: 2128, busy: 2136, stamp: 2144, fs_base: 2152, slot: 2160, cells: 2168, counting: 2176,
         lent_at: 2184, guest: 2192, clearing: 2224, shadow: 2232, shadow_cap: 2240, shadow_len: 2248, tid: 2256,
         tid_word: 2260, comm_time: 2264, comm: 2272, blocked: 2288, mask_next: 2312, masks: 2320, mask_from: 2384,
-        clone_args: 2416, stack: 2504, shadow_spare: 2512, unwound: 2520, callers: 4568,
+        clone_args: 2416, stack: 2504, shadow_spare: 2512, unwound: 2520, callers: 4568, altstack: 4696,
     });
     layout!(ShadowHead: 24, align 8, { cap: 0, pinned: 8, given_up: 16 });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });

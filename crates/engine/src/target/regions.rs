@@ -436,7 +436,7 @@ fn no_signals() -> Signals {
     Signals {
         ours: 0.into(),
         readable: 0.into(),
-        pad: 0,
+        shared_stack: 0.into(),
         old: Default::default(),
         blocking: Default::default(),
         closed: std::array::from_fn(|_| unused()),

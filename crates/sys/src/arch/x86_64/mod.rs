@@ -39,6 +39,7 @@ pub const CLOCK_GETTIME: libc::c_long = libc::SYS_clock_gettime;
 /// System calls that change signal masks or actions, or wait with another mask.
 pub const SIGNAL_CALLS: &[libc::c_long] = &[
     libc::SYS_rt_sigaction,
+    libc::SYS_sigaltstack,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigsuspend,
