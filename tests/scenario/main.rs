@@ -59,7 +59,6 @@ mod spawn;
 mod specs;
 mod stacks;
 mod status;
-mod suspended;
 mod switch;
 mod switching;
 mod tools;

@@ -39,10 +39,6 @@ again! {
         a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced,
         calls_are_remembered_whenever_a_signal_comes, a_call_that_began_unseen_had_the_time_of_an_earlier_one,
     }
-    suspended {
-        frames_on_stacks_that_no_thread_is_on_were_not_found,
-        frames_on_stacks_that_no_thread_is_on_were_not_found_by_switches,
-    }
     release {
         both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,
     }

@@ -356,8 +356,6 @@ pub enum Inside {
     Function,
     /// In a probe, or on its way to one.
     Code,
-    /// In a signal handler that has switched to another stack, and will return to a probe.
-    Suspended,
 }
 
 impl std::fmt::Display for Inside {
@@ -366,7 +364,6 @@ impl std::fmt::Display for Inside {
             Inside::SignalHandler => "is in a signal handler that has interrupted a probe",
             Inside::Function => "is in a function that handles a probe",
             Inside::Code => "has not left the code of a probe",
-            Inside::Suspended => "has a user-level thread that was preempted in a probe",
         })
     }
 }

@@ -176,12 +176,6 @@ impl Process {
         Ok(procfs::resident(&String::from_utf8_lossy(&text), of))
     }
 
-    /// The parts of a mapping that have memory or swap space, ascending. A program changes them as
-    /// it runs.
-    pub fn resident_parts(&self, mapping: &Mapping) -> io::Result<Vec<Range<u64>>> {
-        procfs::resident_parts(&fs::File::open(self.path("pagemap"))?, mapping)
-    }
-
     /// The ids of all threads, ascending; those of a process that makes and ends threads meanwhile
     /// may not be complete.
     pub fn threads(&self) -> io::Result<Vec<i32>> {

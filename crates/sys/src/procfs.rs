@@ -3,9 +3,8 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sidestep_isa::Va;
@@ -23,8 +22,6 @@ pub struct Mapping {
     pub write: bool,
     /// Executable.
     pub exec: bool,
-    /// Private: what is written there is not written to the file, and not seen by a child.
-    pub private: bool,
     /// Where in the file it begins, in bytes.
     pub offset: u64,
     /// Inode number of the file; 0 = none.
@@ -65,7 +62,6 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
         read: perms.first() == Some(&b'r'),
         write: perms.get(1) == Some(&b'w'),
         exec: perms.get(2) == Some(&b'x'),
-        private: perms.get(3) == Some(&b'p'),
         offset,
         inode,
         name: OsString::from_vec(name.to_vec()),
@@ -214,35 +210,6 @@ pub fn resident(smaps: &str, of: impl Fn(Va) -> bool) -> u64 {
     kib << 10
 }
 
-/// The parts of a mapping that have memory or swap space, ascending, from `/proc/PID/pagemap`
-/// (the kernel's Documentation/admin-guide/mm/pagemap.rst).
-pub fn resident_parts(pagemap: &File, mapping: &Mapping) -> io::Result<Vec<Range<u64>>> {
-    const PAGE: u64 = 4096;
-    const ENTRY: usize = 8;
-    /// Pages asked about in one read.
-    const PAGES: u64 = 8192;
-    /// Present, or in swap space.
-    const THERE: u64 = 1 << 63 | 1 << 62;
-    let mut parts: Vec<Range<u64>> = Vec::new();
-    let mut entries = vec![0; PAGES as usize * ENTRY];
-    let (mut page, last) = (mapping.start.0 / PAGE, mapping.end.0 / PAGE);
-    while page < last {
-        let chunk = &mut entries[..(last - page).min(PAGES) as usize * ENTRY];
-        pagemap.read_exact_at(chunk, page * ENTRY as u64)?;
-        for entry in chunk.chunks_exact(ENTRY) {
-            let entry = entry.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-            let at = page * PAGE;
-            page += 1;
-            match parts.last_mut() {
-                _ if entry & THERE == 0 => {}
-                Some(part) if part.end == at => part.end += PAGE,
-                _ => parts.push(at..at + PAGE),
-            }
-        }
-    }
-    Ok(parts)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,26 +227,6 @@ mod tests {
         }
         assert_eq!(start_time_of(pid), None);
         child.wait().unwrap();
-    }
-
-    #[test]
-    fn pages_that_nobody_has_written_are_no_parts() {
-        const PAGE: usize = 4096;
-        let mut memory = vec![0u8; 0];
-        memory.reserve_exact(4096 * PAGE);
-        let start = (memory.as_ptr() as u64).next_multiple_of(PAGE as u64);
-        let end = memory.as_ptr() as u64 + memory.capacity() as u64;
-        let spare = memory.spare_capacity_mut();
-        let offset = (start - spare.as_ptr() as u64) as usize;
-        for page in [7, 8, 4000] {
-            spare[offset + page * PAGE].write(1);
-        }
-        let maps = parse_maps(&fs::read("/proc/self/maps").unwrap());
-        let mapping = maps.iter().find(|m| m.contains(Va(start))).unwrap();
-        let parts = resident_parts(&File::open("/proc/self/pagemap").unwrap(), mapping).unwrap();
-        let parts: Vec<_> = parts.iter().filter(|part| part.start >= start && part.end <= end).collect();
-        let at = |page: u64| start + page * PAGE as u64;
-        assert_eq!(parts, [&(at(7)..at(9)), &(at(4000)..at(4001))]);
     }
 
     #[test]

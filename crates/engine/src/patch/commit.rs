@@ -25,8 +25,7 @@ use crate::patch::pages::{Stretch, pages, read_all, write_all};
 use crate::patch::promote::{self, Neighbours};
 use crate::patch::semaphore;
 use crate::patch::share::Others;
-use crate::patch::suspended;
-use crate::patch::switch::{Switch, Switched, in_turn_on};
+use crate::patch::switch::{Switch, Switched, in_turn};
 use crate::patch::thread_positions::{self, Place, Position};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{self, Site};
@@ -90,8 +89,7 @@ pub(crate) fn put_in(
         work.push(pages(own, site).collect());
     }
     work.extend(pages(users, site).map(|page| vec![page]));
-    let suspended = suspended::are_there(hold)?;
-    let ground = Ground { ours: regions.code(), shown: regions.detours.shown, suspended };
+    let ground = Ground { ours: regions.code(), shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;
@@ -127,7 +125,7 @@ pub(crate) fn put_in(
     }
     hold.in_turns(purpose, &work, look, put)?;
     if !live.is_empty() {
-        let switched = put_live(regions, &process, live, &ground, &mut gone)?;
+        let switched = put_live(regions, &process, live, &mut gone)?;
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     Ok(gone)
@@ -143,7 +141,6 @@ fn put_live(
     regions: &Regions,
     process: &Process,
     users: &[Change<'_>],
-    ground: &Ground,
     gone: &mut BTreeSet<u64>,
 ) -> Result<Switched, SessionError> {
     let mappings = mappings(process)?;
@@ -177,7 +174,7 @@ fn put_live(
         .filter_map(|site| own.get(&site.index).map(|entry| Site { entry: *entry, ..site }))
         .collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
-    let switched = in_turn_on(process, regions.shared_va, &sites, Switch::On, Some(ground))?;
+    let switched = in_turn(process, regions.shared_va, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
         gone.insert(site.0);
         // Nobody is to enable it.
@@ -321,7 +318,7 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
         // The kernel makes a call that it restarts itself.
         let restarts = match position.place {
             Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.restarts()),
-            Place::SignalFrame { .. } | Place::Suspended { .. } => false,
+            Place::SignalFrame { .. } => false,
         };
         let guards = detour.guards.iter().filter(|_| !restarts);
         let copies = detour.copies.iter().filter(|_| ip < start + job.plan.held().0);

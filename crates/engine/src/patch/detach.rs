@@ -19,7 +19,6 @@ use crate::patch::release;
 use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
-use crate::patch::suspended;
 use crate::patch::switch::take_turn;
 use crate::patch::thread_positions::{self, Place, Position};
 use crate::patch::toggle;
@@ -85,14 +84,10 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             Ok((inside, identity::sharing(stopped)))
         })?;
         hold.note_sharing(sharing);
-        let inside = match inside {
-            Some(inside) => inside,
-            None if suspended::leave(&mut hold, &journal)? => {
-                process.leave(&journal.code);
-                unmap(&mut hold, &found)?;
-                return Ok(hold.stops());
-            }
-            None => StillThere { tid: process.pid(), how: Inside::Suspended },
+        let Some(inside) = inside else {
+            process.leave(&journal.code);
+            unmap(&mut hold, &found)?;
+            return Ok(hold.stops());
         };
         // Somebody has waited for it before.
         if start.elapsed() > if waited { SHORT_PATIENCE } else { PATIENCE } {
@@ -279,12 +274,10 @@ fn restore(
     let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
     for (position, original) in positions.iter().zip(&targets) {
         if original.is_none() {
-            inside = match position.place {
-                Place::Thread { tid } => Some(StillThere { tid, how: Inside::Code }),
-                Place::SignalFrame { tid, .. } => Some(StillThere { tid, how: Inside::SignalHandler }),
-                // Those are searched for when nothing leads to our code any more.
-                Place::Suspended { .. } => inside,
-            };
+            inside = Some(match position.place {
+                Place::Thread { tid } => StillThere { tid, how: Inside::Code },
+                Place::SignalFrame { tid, .. } => StillThere { tid, how: Inside::SignalHandler },
+            });
         }
     }
     // A thread in the agent may be about to replace a return address or to meet a trap: then our

@@ -36,7 +36,6 @@ use sidestep_sys::{Mapping, MemoryError, Process};
 use sidestep_wire::JournalEntry;
 
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
 use crate::patch::pages::{Stretch, pages};
 use crate::patch::switch::{Work, is_early, leave_regions};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
@@ -103,7 +102,7 @@ fn leave(process: &Process, group: &[&Work], ground: &Ground) -> Result<Duration
         let mut waits = false;
         let stood = process.each_thread(false, |thread| {
             let maps = stopped_mappings(thread)?;
-            let scene = Scene::of_thread(thread, &maps, ground)?;
+            let scene = Scene::new(thread, &maps, ground)?;
             if round < LOOKS && is_early(thread, &scene, group) {
                 waits = true;
                 return Ok(());
@@ -115,14 +114,6 @@ fn leave(process: &Process, group: &[&Work], ground: &Ground) -> Result<Duration
             break;
         }
         std::thread::sleep(WAIT);
-    }
-    if ground.suspended {
-        let mut hold = Hold::running(process);
-        hold.stopped("sites", |stopped| {
-            let scene = Scene::new(stopped, &stopped_mappings(stopped)?, ground)?;
-            leave_regions(stopped, &scene, group)
-        })?;
-        longest = longest.max(hold.longest());
     }
     Ok(longest)
 }

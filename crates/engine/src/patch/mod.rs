@@ -3,7 +3,7 @@
 //! | step | modules |
 //! |---|---|
 //! | stopping threads, and for how long | [`hold`] |
-//! | where threads are, and what is in the way | [`thread_positions`], [`thread_state`], [`suspended`] |
+//! | where threads are, and what is in the way | [`thread_positions`], [`thread_state`] |
 //! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`pages`] |
 //! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
@@ -24,7 +24,6 @@ pub(crate) mod release;
 pub(crate) mod returns;
 mod semaphore;
 pub(crate) mod share;
-pub(crate) mod suspended;
 pub(crate) mod switch;
 pub(crate) mod thread_positions;
 mod thread_state;

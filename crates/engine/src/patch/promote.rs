@@ -207,7 +207,7 @@ impl Promotion<'_> {
         };
         let mut work: Vec<Work> = sites.iter().map(work).collect();
         work.sort_by_key(Work::site);
-        let ground = Ground::of(self.process, self.found, work.iter().any(Work::covers))?;
+        let ground = Ground::of(self.process, self.found)?;
         let (live, stopped): (Vec<&Work>, Vec<&Work>) = work.iter().partition(|w| w.entry.stays == 1);
         let longest = live::change(self.process, &live, &ground, gone)?;
         Ok(longest.max(change_stopped(self.process, self.found, &ground, &stopped, gone)?))

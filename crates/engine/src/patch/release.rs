@@ -202,13 +202,12 @@ impl Guards<'_> {
     fn are_in_use(&self, stopped: &Stopped, maps: &[Mapping], positions: &[Position]) -> bool {
         let caught = |position| caught(stopped, position, self.found.taken);
         let trapped: HashSet<i32> = positions.iter().filter_map(caught).collect();
-        let has_trapped = |position: &Position| position.place.tid().is_some_and(|tid| trapped.contains(&tid));
         positions.iter().any(|position| match self.journal.detour_at(position.ip.0) {
             Some(index) => self.indices.contains(&index) && self.journal.original_of(stopped, position).is_none(),
             None if !self.journal.code.iter().any(|range| range.contains(&position.ip.0)) => false,
             // No program runs at a guard.
-            None if self.is_in_program(position.ip) => has_trapped(position),
-            None => has_trapped(position) || self.comes_from_guard(stopped, maps, position),
+            None if self.is_in_program(position.ip) => trapped.contains(&tid(position)),
+            None => trapped.contains(&tid(position)) || self.comes_from_guard(stopped, maps, position),
         })
     }
 
@@ -232,7 +231,7 @@ impl Guards<'_> {
     /// stack then; elsewhere a word that was left there may look like one.
     fn comes_from_guard(&self, stopped: &Stopped, maps: &[Mapping], position: &Position) -> bool {
         let sp = match position.place {
-            Place::SignalFrame { frame, .. } | Place::Suspended { frame } => Some(frame.sp),
+            Place::SignalFrame { frame, .. } => Some(frame.sp),
             Place::Thread { tid } => stopped.threads().iter().find(|t| t.tid == tid).map(|t| t.regs.sp()),
         };
         let Some(sp) = sp else { return true };
@@ -248,6 +247,12 @@ impl Guards<'_> {
     /// The guard in whose detour an address is.
     fn detour_at(&self, ip: Va) -> Option<usize> {
         self.journal.detour_at(ip.0).filter(|index| self.indices.contains(index))
+    }
+}
+
+fn tid(position: &Position) -> i32 {
+    match position.place {
+        Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
     }
 }
 

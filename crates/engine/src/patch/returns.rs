@@ -15,7 +15,7 @@ use sidestep_sys::arch::Word;
 use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::error::SessionError;
-use crate::patch::thread_positions::Position;
+use crate::patch::thread_positions::{Place, Position};
 use crate::target::discovery::{Found, read_array, states};
 
 /// So far above the stack pointer the code of a session may have put an address that it works with.
@@ -121,8 +121,10 @@ pub(crate) fn in_flight(
         theirs.extend(other.mappings(stopped.process())?.into_iter().filter(|m| is_code(m.kind)));
     }
     for position in positions.iter().filter(|p| theirs.iter().any(|m| (m.addr..m.addr + m.len).contains(&p.ip.0))) {
-        let Some(tid) = position.place.tid() else { continue };
-        let top = position.place.frame().map(|frame| frame.sp.0);
+        let (tid, top) = match position.place {
+            Place::Thread { tid } => (tid, None),
+            Place::SignalFrame { tid, frame } => (tid, Some(frame.sp.0)),
+        };
         let Some(thread) = stopped.threads().iter().find(|thread| thread.tid == tid) else { continue };
         let sp = thread.regs.sp().0;
         let in_registers = (0..16).any(|n| thread.regs.gpr(n).is_some_and(ours));

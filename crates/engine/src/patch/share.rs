@@ -34,7 +34,7 @@ use crate::patch::hold::{Hold, Turn};
 use crate::patch::pages::pages;
 use crate::patch::per_probe;
 use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note, set_semaphores};
-use crate::patch::thread_positions;
+use crate::patch::thread_positions::{self, Place};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{self, Found, Site, is_ours};
 use crate::target::remote::stopped_mappings;
@@ -208,7 +208,8 @@ impl Others {
         let jump = |ip: u64| (at + 1..at + JUMP as u64).contains(&ip) && original_of(last, ip).is_none();
         // What its handler returns to is said by another session.
         let faulted = |ip: u64| (own.site + 1..own.site + JUMP as u64).contains(&ip);
-        !scene.positions.iter().any(|p| jump(p.ip.0) || p.place.frame().is_some() && faulted(p.ip.0))
+        let frame = |place: Place| matches!(place, Place::SignalFrame { .. });
+        !scene.positions.iter().any(|p| jump(p.ip.0) || frame(p.place) && faulted(p.ip.0))
     }
 
     /// Puts our detour at the end of a chain, if it is not there, while the threads stand. The one
@@ -378,7 +379,7 @@ fn change(
     work: &[(usize, &JournalEntry)],
     on: bool,
 ) -> Result<Duration, SessionError> {
-    let ground = Ground::of(process, found, on)?;
+    let ground = Ground::of(process, found)?;
     let mut hold = Hold::running(process);
     let pages: Vec<&[(usize, &JournalEntry)]> = pages(work, |(_, entry)| entry.site).collect();
     let look = |stopped: &mut Stopped| Scene::new(stopped, &stopped_mappings(stopped)?, &ground);

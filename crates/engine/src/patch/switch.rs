@@ -164,17 +164,6 @@ pub(crate) fn open(pid: i32) -> Result<Process, SessionError> {
 
 /// Switches sites, by who has the turn.
 pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch) -> Result<Switched, SessionError> {
-    in_turn_on(process, shared, chosen, to, None)
-}
-
-/// The same; `ground`: what is known of the session and its target.
-pub(crate) fn in_turn_on(
-    process: &Process,
-    shared: Va,
-    chosen: &[Site],
-    to: Switch,
-    ground: Option<&Ground>,
-) -> Result<Switched, SessionError> {
     await_tracer(process)?;
     // Somebody may have detached, or switched the same sites, before it was our turn.
     let found = discovery::session(process, shared)?;
@@ -198,10 +187,7 @@ pub(crate) fn in_turn_on(
     let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w);
     let changing = work.iter().filter(|w| w.goal.is_some());
     let mut gone = BTreeSet::new();
-    let ground = match ground {
-        Some(ground) => ground.clone(),
-        None => Ground::of(process, &found, work.iter().any(Work::covers))?,
-    };
+    let ground = Ground::of(process, &found)?;
     // Each call that is seen to begin is seen to end: exits are there before entries, and go later.
     let (exits, rest): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| w.is_exit);
     for part in if to == Switch::Off { [rest, exits] } else { [exits, rest] } {

@@ -3,7 +3,7 @@
 
 use sidestep_isa::Va;
 use sidestep_sys::arch::{self, SignalFrame};
-use sidestep_sys::{Mapping, MemoryError, Process, Stopped};
+use sidestep_sys::{Mapping, MemoryError, Stopped};
 use sidestep_wire::signals::set_of;
 
 use crate::target::signals::{FAULTS, TRAPS};
@@ -20,26 +20,6 @@ pub(crate) enum Place {
     Thread { tid: i32 },
     /// The instruction pointer that a signal frame will restore.
     SignalFrame { tid: i32, frame: SignalFrame },
-    /// The same of a frame on a stack that no thread is on ([`super::suspended`]).
-    Suspended { frame: SignalFrame },
-}
-
-impl Place {
-    /// The signal frame that holds the instruction pointer.
-    pub fn frame(&self) -> Option<SignalFrame> {
-        match self {
-            Place::Thread { .. } => None,
-            Place::SignalFrame { frame, .. } | Place::Suspended { frame } => Some(*frame),
-        }
-    }
-
-    /// The thread that goes on from here.
-    pub fn tid(&self) -> Option<i32> {
-        match self {
-            Place::Thread { tid } | Place::SignalFrame { tid, .. } => Some(*tid),
-            Place::Suspended { .. } => None,
-        }
-    }
 }
 
 /// A place and the address there.
@@ -57,7 +37,7 @@ impl Position {
             Place::Thread { tid } => {
                 stopped.threads().iter().any(|thread| thread.tid == tid && thread.regs.is_behind_call())
             }
-            Place::SignalFrame { frame, .. } | Place::Suspended { frame } => frame.call_at.is_some(),
+            Place::SignalFrame { frame, .. } => frame.call_at.is_some(),
         }
     }
 }
@@ -106,7 +86,7 @@ pub(crate) fn look(
 
 /// End of the stack that `sp` points into: the thread control block, if it lies above on the same
 /// mapping (that is where C libraries put it), else the end of the mapping.
-pub(super) fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
+fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
     let mapping = mappings.iter().find(|m| m.contains(sp) && m.read && m.write)?;
     let end = if (sp.0..mapping.end.0).contains(&thread_pointer.0) { thread_pointer.0 } else { mapping.end.0 };
     Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
@@ -114,13 +94,9 @@ pub(super) fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Opt
 
 /// Is it where an instruction has faulted, and its signal's handler runs?
 pub(crate) fn has_faulted(stopped: &Stopped, position: &Position) -> bool {
-    position.place.frame().is_some_and(|frame| is_of_fault(stopped.process(), &frame))
-}
-
-/// Is it the frame of a signal that an instruction has raised?
-pub(super) fn is_of_fault(process: &Process, frame: &SignalFrame) -> bool {
+    let Place::SignalFrame { frame, .. } = position.place else { return false };
     let Some(info_at) = frame.info_at else { return false };
-    let info: Result<[i32; 3], _> = process.read_pod(info_at);
+    let info: Result<[i32; 3], _> = stopped.read_pod(info_at);
     // `si_signo`, `si_errno`, `si_code`: above 0 if the kernel has raised it.
     let raised = |[signal, _, code]: [i32; 3]| code > 0 && (FAULTS | TRAPS) & set_of(signal) != 0;
     info.is_ok_and(|info| (1..=64).contains(&info[0]) && raised(info))
@@ -130,7 +106,7 @@ pub(super) fn is_of_fault(process: &Process, frame: &SignalFrame) -> bool {
 pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
     match position.place {
         Place::Thread { tid } => stopped.awaiting(TRAPS).contains(&tid),
-        Place::SignalFrame { frame, .. } | Place::Suspended { frame } => frame.info_at.is_some_and(|info_at| {
+        Place::SignalFrame { frame, .. } => frame.info_at.is_some_and(|info_at| {
             let signal: Result<i32, _> = stopped.read_pod(info_at);
             has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
         }),
@@ -141,9 +117,7 @@ pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
 pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
     match position.place {
         Place::Thread { tid } => stopped.set_ip(tid, to)?,
-        Place::SignalFrame { frame, .. } | Place::Suspended { frame } => {
-            stopped.process().write_word(frame.ip_at, to.0)?;
-        }
+        Place::SignalFrame { frame, .. } => stopped.process().write_word(frame.ip_at, to.0)?,
     }
     Ok(())
 }
@@ -152,18 +126,20 @@ pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Res
 /// goes with it, since its handler may not have looked yet. So does the address that a system call
 /// has left in a register.
 pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> Result<(), crate::SessionError> {
-    let info_at = position.place.frame().and_then(|frame| frame.info_at);
-    if let (true, Some(info_at)) = (has_faulted(stopped, position), info_at) {
+    if let (true, Place::SignalFrame { frame: SignalFrame { info_at: Some(info_at), .. }, .. }) =
+        (has_faulted(stopped, position), position.place)
+    {
         let addr_at = Va(info_at.0 + SI_ADDR);
         if stopped.process().read_word(addr_at)? == position.ip.0 {
             stopped.process().write_word(addr_at, to.0)?;
         }
     }
-    if let Some(at) = position.place.frame().and_then(|frame| frame.call_at) {
-        stopped.process().write_word(at, to.0)?;
-    }
     match position.place {
         Place::Thread { tid } if position.is_behind_call(stopped) => Ok(stopped.set_behind_call(tid, to)?),
-        _ => move_to(stopped, position, to),
+        Place::SignalFrame { frame: SignalFrame { call_at: Some(at), .. }, .. } => {
+            stopped.process().write_word(at, to.0)?;
+            move_to(stopped, position, to)
+        }
+        Place::Thread { .. } | Place::SignalFrame { .. } => move_to(stopped, position, to),
     }
 }

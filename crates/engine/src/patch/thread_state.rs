@@ -9,8 +9,6 @@ use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::{MapKind, Private};
 
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
-use crate::patch::suspended;
 use crate::patch::thread_positions::{self, Place, Position};
 use crate::target::discovery::Found;
 
@@ -24,8 +22,6 @@ pub(crate) struct Ground {
     pub ours: Vec<Range<u64>>,
     /// A handler sees its fault at the original, and comes back to the copy by itself.
     pub shown: bool,
-    /// Frames may lie on stacks that no thread is on ([`super::suspended`]).
-    pub suspended: bool,
 }
 
 /// How stopped threads stand.
@@ -35,30 +31,19 @@ pub(crate) struct Scene {
 }
 
 impl Ground {
-    /// As the target's memory says. `covers`: after the change a jump may be where other
-    /// instructions were.
-    pub fn of(process: &Process, found: &Found, covers: bool) -> Result<Ground, SessionError> {
+    /// As the target's memory says.
+    pub fn of(process: &Process, found: &Found) -> Result<Ground, SessionError> {
         let code = |kind: u32| kind == MapKind::Slab as u32 || kind == MapKind::Agent as u32;
         let ours = found.mappings(process)?.iter().filter(|m| code(m.kind)).map(|m| m.addr..m.addr + m.len).collect();
         let table = found.private_va.0 + offset_of!(Private, detours) as u64;
         let shown = found.has_private(process) && process.read_pod::<u64>(Va(table))? != 0;
-        let suspended = covers && suspended::are_there(&mut Hold::running(process))?;
-        Ok(Ground { ours, shown, suspended })
+        Ok(Ground { ours, shown })
     }
 }
 
 impl Scene {
     /// Looks at all that stand.
     pub fn new(stopped: &Stopped, mappings: &[Mapping], ground: &Ground) -> Result<Scene, SessionError> {
-        let mut scene = Scene::of_thread(stopped, mappings, ground)?;
-        if ground.suspended {
-            scene.positions.extend(suspended::positions(stopped, mappings));
-        }
-        Ok(scene)
-    }
-
-    /// The same if only one thread of the process stands.
-    pub fn of_thread(stopped: &Stopped, mappings: &[Mapping], ground: &Ground) -> Result<Scene, SessionError> {
         Ok(Scene { positions: thread_positions::positions(stopped, mappings)?, ground: ground.clone() })
     }
 

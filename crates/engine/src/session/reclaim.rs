@@ -23,7 +23,6 @@ use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::follow::family::has_mapped;
 use crate::patch::hold;
-use crate::patch::suspended;
 use crate::patch::switch::take_turn;
 use crate::patch::thread_positions;
 use crate::programs::native;
@@ -109,17 +108,7 @@ impl Session {
         let installer = &mut self.installer;
         // A thread in the agent is elsewhere the next time: that is not waited for until there is
         // more.
-        let Some(mut idle) = idle? else { return Ok(Vec::new()) };
-        let places = Places::of(&installer.additions.gone);
-        let (agent, len) = found.agent;
-        let ours = [places.all.clone(), agent..agent + len];
-        for frame in suspended::that_lead_to(&process, &ours)? {
-            match places.find(frame.ip.0) {
-                Some(index) => idle[index] = false,
-                None if ours[1].contains(&frame.ip.0) => return Ok(Vec::new()),
-                None => {}
-            }
-        }
+        let Some(idle) = idle? else { return Ok(Vec::new()) };
         let freed = match installer.has_children(&process)? {
             false => installer.take_back(&process, &idle)?,
             true => Vec::new(),

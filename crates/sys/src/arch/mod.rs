@@ -70,8 +70,4 @@ pub struct SignalFrame {
     pub mask_copy: u32,
     /// Address of the `siginfo_t` of the signal, if the handler gets one.
     pub info_at: Option<Va>,
-    /// The frame lies below the saved stack pointer, and what the kernel writes before the saved
-    /// registers is there. `false`: the frame lies on an alternate stack, or a newer frame has
-    /// overwritten a part of it.
-    pub whole: bool,
 }

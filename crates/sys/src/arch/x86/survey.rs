@@ -30,11 +30,6 @@ const ALTERNATE: isize = UCONTEXT + 2;
 const USER_CS: u32 = 0x23;
 const USER_DS: u32 = 0x2b;
 const SS_DISABLE: u32 = 2;
-/// The only flag of `uc_flags`.
-const UC_FP_XSTATE: u32 = 1;
-/// Bytes from the saved instruction pointer to the end of the smallest FP state (FXSAVE), which the
-/// kernel puts behind the frame.
-const SMALLEST: u64 = 4 * (MASK as u64 + 2) + 512;
 
 /// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its
 /// stack from `start` (8-aligned, `sp` or a little below).
@@ -67,15 +62,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
             return None;
         }
         let (mask_copy, sp) = (word(OLD_MASK)?, Va(word(SP)?.into()));
-        let is_context = || match (word(UCONTEXT), word(UCONTEXT + 1), word(ALTERNATE), word(ALTERNATE + 2)) {
-            (Some(0..=UC_FP_XSTATE), Some(0), base, size) => {
-                word(ALTERNATE + 1) != Some(SS_DISABLE) || (base, size) == (Some(0), Some(0))
-            }
-            _ => false,
-        };
-        let whole = at(ip).0 + SMALLEST <= sp.0 && (info_at.is_none() || is_context());
-        let ip_at = at(ip);
-        Some(SignalFrame { ip_at, ip: Va(words[ip].into()), sp, call_at: None, mask_at, mask_copy, info_at, whole })
+        Some(SignalFrame { ip_at: at(ip), ip: Va(words[ip].into()), sp, call_at: None, mask_at, mask_copy, info_at })
     };
     (0..words.len()).filter_map(frame).collect()
 }

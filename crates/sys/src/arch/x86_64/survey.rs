@@ -20,11 +20,6 @@ const INFO_BEHIND_IP: u64 = MASK_BEHIND_IP + 8;
 /// flags and size, as they were when the signal was delivered.
 const ALT_BEHIND_IP: usize = 19;
 const SS_DISABLE: u64 = 2;
-/// All flags of `uc_flags`: `UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS`.
-const UC_FLAGS: u64 = 7;
-/// Bytes from the saved instruction pointer to the end of the smallest FP state (FXSAVE), which the
-/// kernel puts behind the frame.
-const SMALLEST: u64 = INFO_BEHIND_IP + 128 + 512;
 /// Distance from the saved instruction pointer down to the saved rcx: … rcx, sp, ip …
 const CX_BELOW_IP: u64 = 16;
 /// Words from the selectors up to the second copy of the mask (`oldmask`).
@@ -50,14 +45,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
         let frame = start.0 + ip as u64 * 8;
         flags & SS_DISABLE != 0 || !alternate.contains(&frame) || alternate.contains(&sp.0)
     };
-    // flags, link, alternate stack (its flags have four bytes) …
-    let is_whole = |ip: usize| {
-        let Some(start_of_context) = ip.checked_sub(ALT_BEHIND_IP + 2) else { return false };
-        let [flags, link, base, alternate, size] = [0, 1, 2, 3, 4].map(|i| word(start_of_context + i));
-        let disabled = alternate as u32 == SS_DISABLE as u32;
-        let below = start.0 + ip as u64 * 8 + SMALLEST <= word(ip - 1);
-        below && flags & !UC_FLAGS == 0 && link == 0 && (!disabled || base == 0 && size == 0)
-    };
     // … sp, ip, flags, selectors …
     (ALT_BEHIND_IP + 2..(stack.len() / 8).saturating_sub(MASK_BEHIND_SELECTORS))
         .filter(|i| word(*i) == SELECTORS && on_its_stack(i - 2))
@@ -71,7 +58,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
                 mask_at: Va(ip_at + MASK_BEHIND_IP),
                 mask_copy: word(i + MASK_BEHIND_SELECTORS) as u32,
                 info_at: Some(Va(ip_at + INFO_BEHIND_IP)),
-                whole: is_whole(i - 2),
             }
         })
         .collect()
@@ -99,27 +85,6 @@ mod tests {
         assert_eq!((frame.ip_at, frame.ip, frame.sp), (Va(0x6000 + 19 * 8), Va(0x4000), Va(0x7000)));
         assert_eq!(frame.mask_copy, 0xabcd);
         assert_eq!(signal_frames(&bytes[..24 * 8], Va(0x6000), Va(0x6000)), []);
-    }
-
-    /// Where a newer frame has overwritten an older one, the kernel leaves the words that it does
-    /// not use: the selectors of the older one.
-    #[test]
-    fn what_is_left_of_a_frame_inside_a_newer_one_is_not_whole() {
-        let whole = |first: [u64; 5], sp: u64| {
-            let mut words = [1u64; 27];
-            words[..5].copy_from_slice(&first);
-            words[20..24].copy_from_slice(&[sp, 0x4000, 0x246, SELECTORS]);
-            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            let [frame] = signal_frames(&bytes, Va(0x6000), Va(0x6000))[..] else { panic!("{first:?}") };
-            frame.whole
-        };
-        let disabled = 0x7ffc_0000_0002;
-        assert!(whole([7, 0, 0, disabled, 0], 0x7000));
-        assert!(whole([7, 0, 0x1_0000, 0, 0x8000], 0x7000));
-        assert!(!whole([7, 0, 0, disabled, 0x8000], 0x7000));
-        assert!(!whole([7, 8, 0, disabled, 0], 0x7000));
-        assert!(!whole([0x4000, 0, 0, disabled, 0], 0x7000));
-        assert!(!whole([7, 0, 0, disabled, 0], 0x6180));
     }
 
     #[test]
