@@ -23,8 +23,7 @@ pub fn threads_that_share_a_stack_for_signals_overwrote_each_other() {
     for kind in KINDS {
         for (command, n) in [("share", ROUNDS), ("own", ROUNDS)] {
             let args = [&["funccount"], kind, &["leaf"]].concat();
-            let (output, report) =
-                with_command(&args, &[path.to_str().expect("UTF-8"), command, &n.to_string()]);
+            let (output, report) = with_command(&args, &[path.to_str().expect("UTF-8"), command, &n.to_string()]);
             let expected = format!("{}\n", THREADS * sum(n));
             assert_eq!((output.code(), &output.stdout), (0, &expected), "{kind:?} {command}: {}", report.0);
             report.assert_count("leaf", (THREADS * n) as u64);

@@ -243,7 +243,8 @@ impl Calls {
         }
         let all: Vec<Regs> = threads.iter().map(|t| t.regs).collect();
         let maker = self.maker.unwrap_or(pid);
-        let thread = choose(process, maker, self.only, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
+        let thread =
+            choose(process, maker, self.only, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
         let tid = thread.tid;
         let io = |what| move |source| io_error(what, pid, tid, source);
 
