@@ -6,7 +6,9 @@
 pub mod build;
 pub mod callgrind;
 pub mod kernel;
+pub mod postgres;
 pub mod process;
+pub mod rack;
 pub mod random;
 pub mod redis;
 pub mod shell;

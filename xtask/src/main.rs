@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage` and `random`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random` and `rack`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -6,6 +6,7 @@ mod coverage;
 #[cfg(test)]
 mod house;
 mod machine;
+mod rack;
 mod random;
 mod setup;
 mod test;
@@ -30,7 +31,10 @@ usage: cargo xtask COMMAND
   coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md
   random [--programs N] [--seed S] [--minutes M] [--jobs J]
                       random programs, built in many ways: a probe at each instruction must change nothing that they
-                      print, and count as often as callgrind does. Folders of those that differ stay in target/random";
+                      print, and count as often as callgrind does. Folders of those that differ stay in target/random
+  rack [--minutes M] [--seed S] [--rounds R] [--operations O] [--jobs J]
+                      servers and programs that check themselves, under load, with everything that can be done to them
+                      at random. A round is a program and O operations (12); what failed stays in target/rack";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +53,10 @@ fn main() -> ExitCode {
         ["random", ref flags @ ..] => {
             let Some(wanted) = random::Wanted::parse(flags) else { return usage() };
             random::random(&wanted)
+        }
+        ["rack", ref flags @ ..] => {
+            let Some(wanted) = rack::Wanted::parse(flags) else { return usage() };
+            rack::rack(&wanted)
         }
         _ => return usage(),
     };
