@@ -1,8 +1,9 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random` and `rack`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random`, `rack` and `fuzz`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod coverage;
+mod fuzz;
 #[cfg(test)]
 mod house;
 mod machine;
@@ -34,7 +35,10 @@ usage: cargo xtask COMMAND
                       print, and count as often as callgrind does. Folders of those that differ stay in target/random
   rack [--minutes M] [--seed S] [--rounds R] [--operations O] [--jobs J]
                       servers and programs that check themselves, under load, with everything that can be done to them
-                      at random. A round is a program and O operations (12); what failed stays in target/rack";
+                      at random. A round is a program and O operations (12); what failed stays in target/rack
+  fuzz [PART]... [--inputs N] [--seed S]
+                      damaged inputs: objects, debug information, eBPF objects, scripts, lines, what a target shares.
+                      Inputs that fail stay in target/fuzz";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
             let Some(wanted) = random::Wanted::parse(flags) else { return usage() };
             random::random(&wanted)
         }
+        ["fuzz", ref flags @ ..] => fuzz::fuzz(flags),
         ["rack", ref flags @ ..] => {
             let Some(wanted) = rack::Wanted::parse(flags) else { return usage() };
             rack::rack(&wanted)

@@ -122,11 +122,8 @@ impl Controller {
     /// Waits for its end. A panic, a signal, or no end in time is a failure.
     pub fn end(mut self, scene: &mut Scene, limit: Duration) -> Result<Output, Failure> {
         let end = Instant::now() + limit;
-        loop {
-            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(line) => self.seen += &format!("{line}\n"),
-                Err(_) => break,
-            }
+        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            self.seen += &format!("{line}\n");
         }
         let ended = self.running.end(end.saturating_duration_since(Instant::now()) + Duration::from_secs(1));
         let mut output = ended.map_err(|output| {

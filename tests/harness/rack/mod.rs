@@ -18,7 +18,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use crate::build::target_dir;
+use crate::process::{LIMIT, Running};
 use crate::random::Rng;
+use crate::tool::sidestep;
 use operations::{OPERATIONS, Operation};
 use targets::{KINDS, Target};
 
@@ -163,6 +165,11 @@ fn keep_evidence(scene: &mut Scene, dir: &Path, failure: &Failure) {
     for file in ["status", "maps", "stat", "limits"] {
         let contents = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_else(|e| e.to_string());
         let _ = writeln!(text, "== {file}\n{contents}");
+    }
+    // What the tool says of what is there.
+    for command in ["status", "detach"] {
+        let said = Running::start(&mut sidestep(&[command, "-p", &pid.to_string()])).end(LIMIT);
+        let _ = writeln!(text, "== sidestep {command}\n{}", said.unwrap_or_else(|unfinished| unfinished));
     }
     let _ = std::fs::write(dir.join("failure"), text);
     scene.log(&format!("FAILED: {:?}: {}", failure.wrong, failure.what));

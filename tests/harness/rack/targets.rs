@@ -74,9 +74,13 @@ impl Names {
     pub fn of(&mut self, pid: i32, object: &'static str) -> &Vec<String> {
         self.0.entry(object).or_insert_with(|| {
             let pattern = format!("{object}:*");
-            let output = run(&mut sidestep(&["list", "-p", &pid.to_string(), &pattern]), LIMIT);
+            let mut listed = run(&mut sidestep(&["list", "-p", &pid.to_string(), &pattern]), LIMIT).stdout;
+            // A library that comes and goes.
+            if listed.is_empty() {
+                listed = run(&mut sidestep(&["list", &pattern]), LIMIT).stdout;
+            }
             let name = |line: &str| line.rsplit(':').next().map(str::to_owned);
-            output.stdout.lines().filter_map(name).collect()
+            listed.lines().filter_map(name).collect()
         })
     }
 }
