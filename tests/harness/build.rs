@@ -125,6 +125,7 @@ const RECIPES: &[Recipe] = &[
     recipe("words-musl", &["musl-gcc", "-O2", "-static"], &["words.c"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
     recipe("goabi", &["go", "build"], &["goabi.go"]),
+    recipe("served", &["go", "build"], &["served.go"]),
     recipe("goroutines", &["go", "build"], &["goroutines.go"]),
     recipe("goroutines-stripped", &["go", "build", "-ldflags=-s -w"], &["goroutines.go"]),
     recipe("returns-go", &["go", "build"], &["returns.go"]),

@@ -6,9 +6,12 @@
 pub mod build;
 pub mod callgrind;
 pub mod kernel;
+pub mod postgres;
 pub mod process;
+pub mod rack;
 pub mod random;
 pub mod redis;
+pub mod rules;
 pub mod shell;
 pub mod snapshot;
 pub mod tool;

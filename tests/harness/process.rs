@@ -220,6 +220,11 @@ impl Program {
         self.running.is_running()
     }
 
+    /// Its exit code, if it has ended by itself.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        self.running.child.try_wait().ok().flatten()?.code()
+    }
+
     /// Closes its input and waits for its end. `stdout` of the output is what was not asked for.
     pub fn finish(mut self) -> Output {
         drop(self.stdin.take());

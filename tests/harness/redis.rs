@@ -1,6 +1,6 @@
 //! A Redis of one's own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -38,6 +38,11 @@ impl Redis {
             "redis-server is not up"
         );
         redis
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Its process id.

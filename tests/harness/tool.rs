@@ -78,6 +78,14 @@ fn build(triple: Option<&str>) -> PathBuf {
     target.join(triple.unwrap_or_default()).join("release/sidestep")
 }
 
+/// Does a line say that the tool traces from now on?
+pub(crate) fn is_heading(line: &str) -> bool {
+    let headings = ["Tracing", "TIME ", "PID ", "CPU ", "Running ", "Attaching to pid"];
+    headings.iter().any(|heading| line.starts_with(heading))
+        || line.contains("TASK-TID")
+        || line.contains("attached_probes")
+}
+
 /// A run of `sidestep` beside its target: attached, and going on until it is stopped.
 pub struct Tracing {
     running: Running,
@@ -109,12 +117,7 @@ impl Tracing {
             match self.lines.recv_timeout(LIMIT) {
                 Ok(line) => {
                     self.seen += &format!("{line}\n");
-                    if ["Tracing", "TIME ", "PID ", "CPU ", "Running ", "Attaching to pid"]
-                        .iter()
-                        .any(|h| line.starts_with(h))
-                        || line.contains("TASK-TID")
-                        || line.contains("attached_probes")
-                    {
+                    if is_heading(&line) {
                         return true;
                     }
                 }

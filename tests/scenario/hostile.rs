@@ -37,7 +37,7 @@ const COMMANDS: [&[&str]; 6] = [
 fn attack(part: &str, seed: usize) {
     let Some(path) = target("hostile") else { return };
     let function = format!("{}:worked", path.display());
-    let program = Program::start(Command::new(&path).args([part, &seed.to_string()]));
+    let mut program = Program::start(Command::new(&path).args([part, &seed.to_string()]));
     let pid = program.pid().to_string();
     let args: Vec<String> = COMMANDS[seed % COMMANDS.len()].iter().map(|arg| arg.replace('F', &function)).collect();
     let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -56,6 +56,8 @@ fn attack(part: &str, seed: usize) {
     let output = controller.finish(LIMIT);
     assert!([0, 1].contains(&output.code()), "{part} {seed}: {output}");
     assert!(!output.stderr.contains("panicked"), "{part} {seed}: {output}");
+    // It ends by itself if it cannot attack, as it knows another layout.
+    assert_eq!(program.exit_code(), None, "{part} {seed}: no attack");
 }
 
 #[test]

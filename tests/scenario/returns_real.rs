@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sidestep_tests::build::have;
+use sidestep_tests::postgres::{NOBODY, client, database, programs, server};
 use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Report, Tracing, with_command};
 use sidestep_tests::{Snapshot, skip, target};
@@ -318,12 +319,9 @@ fn functions_of_postgres_and_its_errors() {
 fn functions_of_postgres_when_it_is_attached_late() {
     let Some(bin) = postgres() else { return };
     let data = database(&bin, "late");
-    let mut server = Command::new(NOBODY[0]);
-    server.args(&NOBODY[1..]).arg(bin.join("postgres")).args(["-D", &data, "-k", &data, "-c", "listen_addresses="]);
-    let server = Running::start(&mut server);
+    let server = Running::start(&mut server(&bin, &data));
     assert!(eventually(LIMIT, || Path::new(&data).join(".s.PGSQL.5432").exists()), "no server");
-    let client = format!("echo ready; exec psql -XAtq -h {data} -U nobody postgres");
-    let mut client = Program::start(Command::new("/bin/sh").args(["-c", &client]));
+    let mut client = Program::start(&mut client(&data));
     let pid = client.ask("select pg_backend_pid();") as i32;
     let query = "with t as (select i, md5(i::text) m from generate_series(1, 3000) i) \
                  select sum(length(m) * (i % 7)) from t where m like '%a%';";
@@ -338,23 +336,11 @@ fn functions_of_postgres_when_it_is_attached_late() {
 
 /// Where the programs of postgres are.
 fn postgres() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let bin = versions.map(|entry| entry.path().join("bin")).find(|bin| bin.join("postgres").is_file());
+    let bin = programs();
     if bin.is_none() {
         skip("no postgres in /usr/lib/postgresql");
     }
     bin
-}
-
-/// postgres does not run as root.
-const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-
-/// Makes an empty database; gives its folder.
-fn database(bin: &Path, name: &str) -> String {
-    let data = format!("/tmp/sidestep-postgres-{name}-{}", std::process::id());
-    let make = ["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", "nobody", "-D", &data];
-    run(Command::new(NOBODY[0]).args(&NOBODY[1..]).arg(bin.join("initdb")).args(make), LIMIT).ok();
-    data
 }
 
 /// A version control system with processes of its own.

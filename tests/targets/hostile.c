@@ -1,8 +1,8 @@
 /* A target that attacks whoever probes it: a forked child scribbles into the memory that it shares with the controller.
  *     hostile PART SEED [VICTIM]
  * PART is a part of that memory, "all", or an attack with a name. The layout is that of wire::Header. */
-#include "layout.h"
 #include "serve.h"
+#include "layout.h"
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ struct slot {
     uint32_t tid, owner;
     uint64_t head, tail;
 };
-enum { COMMON = 96, JOURNAL_ENTRY = 224, LIST_ENTRY = 24, RING_KINDS = 4 };
+enum { RING_KINDS = 4 };
 
 /* wire::Bell: what a thread asks of the controller. */
 struct bell {

@@ -1,8 +1,9 @@
-/* The head of the memory that a session shares with its target: wire::Header. */
+/* The head of the memory that a session shares with its target: wire::Header. crates/wire/tests/layout.rs compares the numbers. */
 #pragma once
 #include <stdint.h>
 
-enum { LAYOUT = 14 };
+enum { LAYOUT = 15 };
+enum { COMMON = 64, JOURNAL_ENTRY = 176, LIST_ENTRY = 24, MAP_DESC = 128 };
 #define MAGIC 0x5045545345444953ull /* "SIDESTEP" */
 
 struct header {

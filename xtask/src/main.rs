@@ -1,13 +1,16 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage` and `random`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random`, `rules`, `rack` and `fuzz`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod coverage;
 mod dependencies;
+mod fuzz;
 #[cfg(test)]
 mod house;
 mod machine;
+mod rack;
 mod random;
+mod rules;
 mod setup;
 mod test;
 
@@ -31,7 +34,15 @@ usage: cargo xtask COMMAND
   coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md
   random [--programs N] [--seed S] [--minutes M] [--jobs J]
                       random programs, built in many ways: a probe at each instruction must change nothing that they
-                      print, and count as often as callgrind does. Folders of those that differ stay in target/random";
+                      print, and count as often as callgrind does. Folders of those that differ stay in target/random
+  rules [OBJECT]...   the plans for objects (300 of /usr/bin and /usr/lib), compared with what binutils say of their code:
+                      nobody comes to the middle of a jump, whole instructions are displaced, no return is missed
+  rack [--minutes M] [--seed S] [--rounds R] [--operations O] [--jobs J]
+                      servers and programs that check themselves, under load, with everything that can be done to them
+                      at random. A round is a program and O operations (12); what failed stays in target/rack
+  fuzz [PART]... [--inputs N] [--seed S]
+                      damaged inputs: objects, debug information, eBPF objects, scripts, lines, what a target shares.
+                      Inputs that fail stay in target/fuzz";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +61,12 @@ fn main() -> ExitCode {
         ["random", ref flags @ ..] => {
             let Some(wanted) = random::Wanted::parse(flags) else { return usage() };
             random::random(&wanted)
+        }
+        ["rules", ref objects @ ..] => rules::rules(objects),
+        ["fuzz", ref flags @ ..] => fuzz::fuzz(flags),
+        ["rack", ref flags @ ..] => {
+            let Some(wanted) = rack::Wanted::parse(flags) else { return usage() };
+            rack::rack(&wanted)
         }
         _ => return usage(),
     };

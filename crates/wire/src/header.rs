@@ -339,7 +339,7 @@ impl JournalEntry {
     /// Whether a site at this run-time address would be inside its jump.
     #[must_use]
     pub const fn is_around(&self, site: u64) -> bool {
-        self.site < site && site < self.site + self.reach()
+        self.site < site && site - self.site < self.reach()
     }
 
     /// Run-time address to which the gate leads when it is closed: behind the first displaced
@@ -347,14 +347,14 @@ impl JournalEntry {
     #[must_use]
     pub fn gate_closed(&self) -> Option<u64> {
         let (from, _) = self.copies().last().filter(|_| self.gate != 0)?;
-        Some(self.site + *from as u64)
+        Some(self.site.wrapping_add(u64::from(*from)))
     }
 
     /// Run-time address of the copy of the instruction that was at a run-time address.
     #[must_use]
     pub fn copy_of(&self, original: u64) -> Option<u64> {
-        let pair = self.copies().iter().find(|(from, _)| self.site + *from as u64 == original);
-        pair.map(|(_, to)| self.detour + *to as u64)
+        let pair = self.copies().iter().find(|(from, _)| self.site.wrapping_add(u64::from(*from)) == original);
+        pair.map(|(_, to)| self.detour.wrapping_add(u64::from(*to)))
     }
 
     /// Whether the site counts in its semaphore.

@@ -30,6 +30,7 @@ pub mod lookup;
 pub mod map;
 pub mod private;
 pub mod record;
+pub mod ring;
 pub mod signals;
 pub mod slot;
 pub mod stacks;
@@ -47,6 +48,7 @@ pub use private::{
     TrapEntry, TrapRecord,
 };
 pub use record::{MAPS_MAX, RECORD_ALIGN, RecordHeader, RecordState};
+pub use ring::Ring;
 pub use signals::{Blocked, ClosedThread, Signals};
 pub use slot::{Histogram, Slot};
 pub use stacks::Stacks;

@@ -41,6 +41,26 @@ fn shared_region() {
     layout!(RecordHeader: 24, align 8, { state_len: 0, what: 8, time: 16 });
 }
 
+/// Hostile targets of the tests knew an older layout, attacked nothing, and the tests passed.
+#[test]
+fn the_layout_that_targets_in_c_know() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/targets/layout.h");
+    let text = std::fs::read_to_string(file).expect("tests/targets/layout.h is there");
+    let number = |name: &str| -> Option<usize> {
+        let (_, rest) = text.split_once(&format!(" {name} = "))?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    for (name, expected) in [
+        ("LAYOUT", header::VERSION as usize),
+        ("COMMON", size_of::<Common>()),
+        ("JOURNAL_ENTRY", size_of::<JournalEntry>()),
+        ("LIST_ENTRY", size_of::<MapEntry>()),
+        ("MAP_DESC", size_of::<MapDesc>()),
+    ] {
+        assert_eq!(number(name), Some(expected), "{name} in {file}");
+    }
+}
+
 #[test]
 fn private_region() {
     layout!(Private: 4488, align 8, {

@@ -9,7 +9,8 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_wire::map::TRACE;
-use sidestep_wire::{Common, MapDesc, RecordHeader, RecordState, Slot};
+use sidestep_wire::ring::Next;
+use sidestep_wire::{Common, MapDesc, RecordHeader, RecordState, Ring, Slot};
 
 use crate::api::Record;
 use crate::target::raw::from_bytes;
@@ -69,53 +70,52 @@ impl Regions {
         let head = self.common.u64(base + offset_of!(Slot, head) as u64);
         let tail_word = self.common.u64(base + offset_of!(Slot, tail) as u64);
         let mut tail = rings.tail(slot);
-        let ring = self.common.words(base + self.layout.ring_off, self.layout.ring_len / 8);
-        let word = |at: u64| &ring[(at / 8) as usize & (ring.len() - 1)];
-        let end = tail.saturating_add(self.layout.ring_len); // one round at most, however fast the writer is
-        loop {
-            // Anew for each record: the writer of the last one may have given back a part of its
-            // room.
+        let Some(ring) = Ring::new(self.common.words(base + self.layout.ring_off, self.layout.ring_len / 8)) else {
+            return;
+        };
+        let bytes = |at: u64, len: u64| -> Vec<u8> {
+            (0..len / 8).flat_map(|i| ring.word(at + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect()
+        };
+        let end = tail.saturating_add(ring.len()); // one round at most, however fast the writer is
+        while tail < end {
+            // The head anew for each record: the writer of the last one may have given back a part
+            // of its room.
             let head = head.load(Ordering::Acquire);
-            if head.saturating_sub(tail) > self.layout.ring_len || head % 8 != 0 {
-                // No writer of ours goes so far: the target has overwritten the word.
-                tail = head & !7;
-                self.count_lost(None);
-                break;
-            }
-            if tail >= head.min(end) {
-                break;
-            }
-            let state_len = word(tail).load(Ordering::Acquire);
-            let (state, len) = (state_len as u32, state_len >> 32);
-            if len < size_of::<RecordHeader>() as u64 || len % 8 != 0 || len > head - tail {
-                // Reserved, but not even the length is there yet.
-                if !rings.give_up(slot, tail) {
+            match ring.next(head, tail) {
+                Next::Nothing => break,
+                Next::Overwritten(to) => {
+                    tail = to;
+                    self.count_lost(None);
                     break;
                 }
-                // Its writer never came back, and nothing behind it can be found: start over at the
-                // head.
-                tail = head;
-                break;
-            }
-            if state == RecordState::Committed as u32 {
-                let bytes: Vec<u8> =
-                    (0..len / 8).flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes()).collect();
-                out.extend(parse(&bytes, pid));
-            } else if state != RecordState::Pad as u32 {
-                if !rings.give_up(slot, tail) {
+                Next::Reserved => {
+                    // If its writer never comes back, nothing behind it can be found: start over at
+                    // the head.
+                    if rings.give_up(slot, tail) {
+                        tail = head;
+                    }
                     break;
                 }
-                let abandoned = len << 32 | RecordState::Abandoned as u64;
-                // If the writer commits at this very moment, the next round takes the record.
-                if word(tail).compare_exchange(state_len, abandoned, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                    break;
+                Next::Record(len) => {
+                    out.extend(parse(&bytes(tail, len), pid));
+                    tail += len;
                 }
-                let head: Vec<u8> = (0..size_of::<RecordHeader>() as u64 / 8)
-                    .flat_map(|i| word(tail + i * 8).load(Ordering::Relaxed).to_ne_bytes())
-                    .collect();
-                self.count_lost(from_bytes(&head).as_ref().map(RecordHeader::map));
+                Next::Pad(len) => tail += len,
+                Next::Unfinished(state_len, len) => {
+                    if !rings.give_up(slot, tail) {
+                        break;
+                    }
+                    let abandoned = len << 32 | RecordState::Abandoned as u64;
+                    // If the writer commits at this very moment, the next round takes the record.
+                    let first = ring.word(tail);
+                    if first.compare_exchange(state_len, abandoned, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                        break;
+                    }
+                    let head = bytes(tail, size_of::<RecordHeader>() as u64);
+                    self.count_lost(from_bytes(&head).as_ref().map(RecordHeader::map));
+                    tail += len;
+                }
             }
-            tail += len;
         }
         rings.set_tail(slot, tail);
         tail_word.store(tail, Ordering::Release);

@@ -1,0 +1,143 @@
+//! The tool while the program works: started, looked at without waiting, ended.
+
+use std::process::Command;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use super::{Failure, Scene, Wrong};
+use crate::process::{LIMIT, Output, Running, lines};
+use crate::tool::{is_heading, sidestep};
+
+/// A run of the tool.
+pub(super) struct Controller {
+    running: Running,
+    lines: Receiver<String>,
+    what: String,
+    seen: String,
+    started: Instant,
+    ended: bool,
+}
+
+/// What became of an attach.
+pub(super) enum Begun {
+    /// It traces.
+    Attached(Controller),
+    /// It was refused.
+    Refused,
+}
+
+impl Controller {
+    /// Starts `sidestep ARGS`.
+    pub fn start(scene: &mut Scene, args: &[&str]) -> Controller {
+        Controller::of(scene, sidestep(args))
+    }
+
+    /// Starts a command that runs the tool.
+    pub fn of(scene: &mut Scene, mut command: Command) -> Controller {
+        let what = format!("{command:?}");
+        scene.log(&what);
+        let mut running = Running::start_streaming(command.stdin(std::process::Stdio::null()));
+        let lines = lines(running.child.stdout.take());
+        Controller { running, lines, what, seen: String::new(), started: Instant::now(), ended: false }
+    }
+
+    /// Has it said that it traces? It may have ended instead.
+    fn has_begun(&mut self) -> bool {
+        loop {
+            match self.lines.try_recv() {
+                Ok(line) => {
+                    let begins = is_heading(&line);
+                    self.seen += &line;
+                    self.seen.push('\n');
+                    if begins {
+                        return true;
+                    }
+                }
+                Err(TryRecvError::Disconnected) => {
+                    self.ended = true;
+                    return false;
+                }
+                Err(TryRecvError::Empty) => return false,
+            }
+        }
+    }
+
+    /// Lets the program work until the tool traces or has ended. Gives the calls that the program
+    /// made meanwhile.
+    pub fn begin(mut self, scene: &mut Scene, idle: bool) -> Result<(Begun, u64), Failure> {
+        let mut calls = 0;
+        while !self.has_begun() {
+            if self.ended {
+                let output = self.end(scene, LIMIT)?;
+                if output.code() == 0 {
+                    return Err(Failure::new(Wrong::Tool, format!("ended without a word: {output}")));
+                }
+                return Ok((Begun::Refused, calls));
+            }
+            if self.started.elapsed() > 3 * LIMIT {
+                return Err(Failure::new(Wrong::Tool, format!("no attach after {:?}: {}", 3 * LIMIT, self.what)));
+            }
+            match idle {
+                true => std::thread::sleep(Duration::from_millis(2)),
+                false => calls += scene.work(1)?,
+            }
+        }
+        scene.round.sessions[0] += 1;
+        Ok((Begun::Attached(self), calls))
+    }
+
+    /// Ctrl-C, and what it wrote.
+    pub fn stop(self, scene: &mut Scene) -> Result<Output, Failure> {
+        self.running.signal(libc::SIGINT);
+        let output = self.end(scene, 2 * LIMIT)?;
+        match output.code() {
+            0 => Ok(output),
+            // The program is as it was, but for memory: other sessions go on.
+            1 if output.stderr.contains(" bytes of memory stay there") => {
+                scene.round.failures.push(Failure::new(Wrong::Left, output.stderr.clone()));
+                Ok(output)
+            }
+            _ => Err(Failure::new(Wrong::Tool, format!("a session ended with an error: {output}"))),
+        }
+    }
+
+    /// SIGKILL.
+    pub fn kill(self, scene: &mut Scene) {
+        self.running.signal(libc::SIGKILL);
+        let _ = self.running.end(LIMIT);
+        scene.log("killed");
+        scene.round.sessions[2] += 1;
+    }
+
+    /// Is it still there?
+    pub fn is_running(&mut self) -> bool {
+        self.running.is_running()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        self.running.signal(signal);
+    }
+
+    /// Waits for its end. A panic, a signal, or no end in time is a failure.
+    pub fn end(mut self, scene: &mut Scene, limit: Duration) -> Result<Output, Failure> {
+        let end = Instant::now() + limit;
+        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            self.seen += &format!("{line}\n");
+        }
+        let ended = self.running.end(end.saturating_duration_since(Instant::now()) + Duration::from_secs(1));
+        let mut output = ended.map_err(|output| {
+            let what = format!("no end after {limit:?}: {}\n{}\n{output}", self.what, self.seen);
+            Failure::new(Wrong::Tool, what)
+        })?;
+        output.stdout = self.seen;
+        scene.log(&output.to_string());
+        if ![0, 1].contains(&output.code()) || output.stderr.contains("panicked") {
+            return Err(Failure::new(Wrong::Tool, format!("{}: {output}", self.what)));
+        }
+        if output.code() == 1 {
+            scene.round.sessions[1] += 1;
+        }
+        Ok(output)
+    }
+}
