@@ -35,6 +35,10 @@ again! {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
         blocked_and_no_jump_allowed, blocked_while_probed, unhandled_breakpoint_still_kills,
     }
+    altstack {
+        threads_that_share_a_stack_for_signals_overwrote_each_other,
+        threads_that_shared_a_stack_for_signals_before_the_attach_overwrote_each_other,
+    }
     returns {
         a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced,
         calls_are_remembered_whenever_a_signal_comes, a_call_that_began_unseen_had_the_time_of_an_earlier_one,
