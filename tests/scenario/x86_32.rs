@@ -43,8 +43,9 @@ again! {
         frames_on_stacks_that_no_thread_is_on_were_not_found,
         frames_on_stacks_that_no_thread_is_on_were_not_found_by_switches,
     }
-    release {
-        both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,
+    signals {
+        both_count_and_either_may_end_first, either_may_be_killed, signals_of_the_program_stay_its_own,
+        strings_are_read_by_both, children_are_followed_by_both,
     }
     unwind {
         longjmp_over_probed_frames, signals_at_a_kilohertz, signals_right_behind_returns, siglongjmp_out_of_handlers,

@@ -43,13 +43,16 @@ fn shared_region() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4488, align 8, {
+    layout!(Private: 4784, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
-        child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
-        goroutines: 4448, keeps_returns: 4480,
+        child: 116, pid: 120, follow: 124, space: 128, silent: 132, owner: 136,
+        loads: 144, signals: 152, goroutines: 4744, keeps_returns: 4776,
     });
-    layout!(Signals: 4312, align 8, { ours: 0, readable: 8, old: 16, blocking: 176, closed: 216 });
+    layout!(Signals: 4592, align 8, {
+        ours: 0, readable: 8, retained: 12, handler: 16, restorer: 24, sharers_len: 32, sharers: 40, old: 296,
+        blocking: 456, closed: 496,
+    });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
     layout!(ThreadState: 4696, align 8, {

@@ -91,7 +91,8 @@ pub(crate) fn put_in(
     }
     work.extend(pages(users, site).map(|page| vec![page]));
     let suspended = suspended::are_there(hold)?;
-    let ground = Ground { ours: regions.code(), shown: regions.detours.shown, suspended };
+    let ours = regions.code().into_iter().chain(discovery::agents(others.sessions())).collect();
+    let ground = Ground { ours, shown: regions.detours.shown, suspended };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;
