@@ -96,6 +96,7 @@ const RECIPES: &[Recipe] = &[
     recipe("beside", CC, &["beside.c"]),
     recipe("based", CC, &["based.c"]),
     recipe("preempted", CC, &["preempted.c"]),
+    recipe("parked", CC, &["parked.c"]),
     recipe("xray", &["clang", "-O2", "-g", "-fxray-instrument"], &["xray.c"]),
     recipe("livepatch", &["cc", "-O2", "-fpatchable-function-entry=16,14", "-fcf-protection=none"], &["livepatch.c"]),
     recipe("livepatch-ibt", &["cc", "-O2", "-fpatchable-function-entry=16,14", "-fcf-protection"], &["livepatch.c"]),

@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod process;
 pub mod random;
 pub mod redis;
+pub mod rules;
 pub mod shell;
 pub mod snapshot;
 pub mod tool;

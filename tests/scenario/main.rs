@@ -48,6 +48,7 @@ mod release;
 mod returns;
 mod returns_real;
 mod rewritten;
+mod rules;
 mod sandbox;
 mod series;
 mod several;

@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage` and `random`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random` and `rules`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -7,6 +7,7 @@ mod coverage;
 mod house;
 mod machine;
 mod random;
+mod rules;
 mod setup;
 mod test;
 
@@ -30,7 +31,9 @@ usage: cargo xtask COMMAND
   coverage [--write]  which sites of Debian's programs get which technique; --write puts it into docs/coverage.md
   random [--programs N] [--seed S] [--minutes M] [--jobs J]
                       random programs, built in many ways: a probe at each instruction must change nothing that they
-                      print, and count as often as callgrind does. Folders of those that differ stay in target/random";
+                      print, and count as often as callgrind does. Folders of those that differ stay in target/random
+  rules [OBJECT]...   the plans for objects (300 of /usr/bin and /usr/lib), compared with what binutils say of their code:
+                      nobody comes to the middle of a jump, whole instructions are displaced, no return is missed";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
             let Some(wanted) = random::Wanted::parse(flags) else { return usage() };
             random::random(&wanted)
         }
+        ["rules", ref objects @ ..] => rules::rules(objects),
         _ => return usage(),
     };
     match result {

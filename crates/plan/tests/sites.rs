@@ -319,6 +319,45 @@ fn addresses_of_code_were_computed_with() {
     }
 }
 
+/// Code at fixed addresses makes a label of a distance by one instruction, which names the label in
+/// its immediate or displacement.
+#[test]
+fn fixed_addresses_to_which_a_distance_is_added_were_no_labels() {
+    let body = "push %rbx\npush %rbx\npop %rbx\npop %rbx\nnop\n.Lend: ret";
+    let technique = |source: &str, is_fixed: bool| {
+        let data = compile("a.s", source, &["-no-pie", "-nostdlib", "-Wl,-e,f,-z,noexecstack"]);
+        let elf = parse(&data);
+        let mut code = elf.code.clone();
+        code.fixed = is_fixed;
+        plan(&Index::new(code), elf.symbol("f"), false).expect("a plan").technique
+    };
+    for (code, known) in [
+        ("add $.Lend,%rsi\njmp *%rsi", false),
+        ("add $f,%rsi\njmp *%rsi", false),
+        ("add $f,%esi\njmp *%rsi", false),
+        ("add $f,%rax\nmov %rax,(%rdi)\nret", false),
+        ("lea .Lend(%rsi),%rax\njmp *%rax", false),
+        ("lea f(%rsi),%rax\nmov %rax,(%rdi)\nret", false),
+        ("lea f(,%rsi,2),%rax\njmp *%rax", false),
+        ("lea f(%rdi,%rsi,2),%rax\njmp *%rax", false),
+        ("mov $f,%eax\nmov %rax,(%rdi)\nret", true),
+        ("cmp $f,%rax\nret", true),
+        ("add $0x400,%rax\nlea 0x7ffff000(%rsi),%rax\nret", true),
+    ] {
+        for is_typed in [true, false] {
+            let other = if is_typed { function("g", code) } else { format!(".text\ng: {code}\n") };
+            // The code that names the function may stand in front of it as well.
+            for source in [[&*function("f", body), &other].concat(), [&*other, &function("f", body)].concat()] {
+                let is_known = technique(&source, true) == Technique::JumpOverSeveral;
+                assert_eq!(is_known, known, "{source}");
+            }
+        }
+    }
+    // The same numbers are no addresses where the loader chooses these.
+    let source = [&*function("f", body), &function("g", "add $0x401000,%rsi\njmp *%rsi")].concat();
+    assert_eq!(technique(&source, false), Technique::JumpOverSeveral);
+}
+
 #[test]
 fn a_switch_as_the_compiler_writes_it() {
     let source = "

@@ -84,6 +84,8 @@ struct Subject {
     program: PathBuf,
     plain: Output,
     sites: Vec<Site>,
+    /// Symbols, as they are and demangled.
+    symbols: BTreeMap<String, u64>,
 }
 
 /// Makes the program of a seed in an empty folder and compares it.
@@ -161,7 +163,11 @@ impl Subject {
         // Padding is no instruction of a function.
         let is_padding = |text: &str| ["nop", "cs ", "data16", "xchg   %ax,%ax"].iter().any(|s| text.starts_with(s));
         sites.retain(|site| site.hits.is_some_and(|hits| hits > 0) || !is_padding(&site.text));
-        if sites.is_empty() { Err("no instructions".to_owned()) } else { Ok(Subject { program, plain, sites }) }
+        if sites.is_empty() {
+            Err("no instructions".to_owned())
+        } else {
+            Ok(Subject { symbols: symbols(&program), program, plain, sites })
+        }
     }
 
     /// Compares a run with these probes. If it differs, it looks for the probes that are the cause,
@@ -235,7 +241,7 @@ impl Subject {
             Ok(output) => output,
             Err(output) => return Some(format!("it hangs\n{output}")),
         };
-        let refusals = refusals(&output.stderr);
+        let refusals = refusals(&output.stderr, &self.symbols);
         for (name, count) in techniques(&output.stderr) {
             *checked.techniques.entry(name).or_default() += count;
         }
@@ -337,10 +343,31 @@ fn is_own(name: &str) -> bool {
     }
 }
 
-/// The addresses of `FILE:0xADDRESS cannot be probed`.
-fn refusals(notes: &str) -> BTreeSet<u64> {
+/// The symbols of a program. It may have none.
+fn symbols(program: &Path) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for flags in [&[][..], &["-C"]] {
+        let text = run(Command::new("nm").args(flags).arg(program), LIMIT).stdout;
+        for line in text.lines() {
+            let Some((va, rest)) = line.split_once(' ') else { continue };
+            let name = rest.split_once(' ').map(|(_, name)| name.to_owned());
+            all.extend(name.zip(u64::from_str_radix(va, 16).ok()));
+        }
+    }
+    all
+}
+
+/// The addresses of `FILE:0xADDRESS cannot be probed` and `FILE:SYMBOL+0xDISTANCE cannot be
+/// probed`.
+fn refusals(notes: &str, symbols: &BTreeMap<String, u64>) -> BTreeSet<u64> {
+    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     let before = notes.lines().filter_map(|line| line.split_once(" cannot be probed").map(|(before, _)| before));
-    before.filter_map(|place| u64::from_str_radix(place.rsplit_once(":0x")?.1, 16).ok()).collect()
+    let place = |before: &str| {
+        let (_, place) = before.split_once("/program:")?;
+        let (name, distance) = place.rsplit_once('+').unwrap_or((place, "0x0"));
+        number(place).or_else(|| symbols.get(name)?.checked_add(number(distance)?))
+    };
+    before.filter_map(place).collect()
 }
 
 /// `N by TECHNIQUE, …` of what the tool says about the attach.
@@ -358,7 +385,10 @@ mod tests {
     #[test]
     fn reads_what_the_tool_says() {
         let notes = "sidestep: /t/program:0x160c cannot be probed: padding\nsidestep: 7 probes in process 19463: 5 by trap, 2 by jump over several; planned in 93.8 ms, threads";
-        assert_eq!(refusals(notes), [0x160c].into());
+        assert_eq!(refusals(notes, &BTreeMap::new()), [0x160c].into());
+        let symbols = [("f3(unsigned long)".to_owned(), 0x1000), ("main".to_owned(), 0x2000)].into();
+        let named = "sidestep: /t/program:f3(unsigned long)+0x1 cannot be probed: a\nsidestep: /t/program:main cannot be probed: b";
+        assert_eq!(refusals(named, &symbols), [0x1001, 0x2000].into());
         assert_eq!(techniques(notes), [("trap".to_owned(), 5), ("jump over several".to_owned(), 2)]);
     }
 

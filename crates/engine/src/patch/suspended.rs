@@ -8,7 +8,8 @@
 //! alternate signal stack counts only for a thread that is on that stack, as the next signal
 //! overwrites the frame. A frame that is over looks the same until another one overwrites a part of
 //! it. To move such a frame changes only bytes that nobody reads: the selectors, the flags and an
-//! address inside a site or in our code stand there together, which nothing else does.
+//! address inside a site or in our code stand there together, which nothing else does. Code does
+//! not wait for a frame that is over ([`roots`]).
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -22,6 +23,10 @@ use crate::patch::detach::Journal;
 use crate::patch::hold::Hold;
 use crate::patch::thread_positions::{self, Place, Position};
 use crate::target::remote::{mappings, stopped_mappings};
+
+mod roots;
+
+pub(crate) use roots::{Roots, in_use};
 
 /// Bytes that are read at a time.
 const CHUNK: u64 = 256 << 10;
@@ -57,62 +62,115 @@ pub(crate) fn positions(stopped: &Stopped, maps: &[Mapping]) -> Vec<Position> {
 }
 
 /// Those that lead to any of some addresses in our code. The program may run meanwhile.
-///
+pub(crate) fn that_lead_to(process: &Process, code: &[Range<u64>]) -> Result<Vec<SignalFrame>, SessionError> {
+    Ok(search(process, &mappings(process)?, HUGE, |frame| leads_to(process, code, frame)))
+}
+
 /// Frames of faults and traps are left out. The agent's handler of those is not over as long as the
 /// frame is in use: where that handler was preempted, another frame leads to the handler. But what
 /// is left of such frames is on most stacks that have hit a trap.
-pub(crate) fn that_lead_to(process: &Process, code: &[Range<u64>]) -> Result<Vec<SignalFrame>, SessionError> {
-    let is_meant = |frame: &SignalFrame| {
-        code.iter().any(|range| range.contains(&frame.ip.0)) && !thread_positions::is_of_fault(process, frame)
-    };
-    Ok(search(process, &mappings(process)?, HUGE, is_meant))
+fn leads_to(process: &Process, code: &[Range<u64>], frame: &SignalFrame) -> bool {
+    code.iter().any(|range| range.contains(&frame.ip.0)) && !thread_positions::is_of_fault(process, frame)
 }
 
-/// Takes all of them out of our code, to which nothing leads any more. `false`: one does not leave.
+/// Takes all of them out of our code, to which no site leads any more. `false`: one does not leave.
 pub(crate) fn leave(hold: &mut Hold<'_>, journal: &Journal) -> Result<bool, SessionError> {
     let process = hold.process();
     let begin = Instant::now();
     let mut pause = Duration::from_millis(1);
-    // One that went on during a search may stand elsewhere: so the last of two finds none.
-    let mut searches = 0;
+    let mut over: Vec<SignalFrame> = Vec::new();
+    // One that went on during a search may stand elsewhere: so two in sequence find none.
+    let mut quiet = 0;
     loop {
-        let frames = that_lead_to(&process, &journal.code)?;
-        searches += 1;
-        if frames.is_empty() && searches != 2 {
+        let all = search(&process, &mappings(&process)?, HUGE, |_| true);
+        if all.is_empty() {
             return Ok(true);
         }
-        let stays = hold.stopped("restoring", |stopped| move_all(stopped, journal, &frames))?;
-        if !stays && frames.is_empty() {
-            return Ok(true);
+        let left = hold.stopped("restoring", |stopped| move_all(stopped, journal, &all, &over))?;
+        if left.are_none() {
+            quiet += 1;
+            if quiet == 2 || !left.suspended {
+                return Ok(true);
+            }
+            continue;
         }
-        if begin.elapsed() > PATIENCE {
-            return Ok(false);
+        quiet = 0;
+        // They have been there since before the search: whoever leaves our code does not come back.
+        let used = in_use(&process, &left.unmoved, &left.roots)?;
+        let mut waits = left.thread;
+        for (frame, used) in left.unmoved.into_iter().zip(used) {
+            waits |= used;
+            if !used {
+                over.push(frame);
+            }
         }
-        if stays {
+        if waits {
+            if begin.elapsed() > PATIENCE {
+                return Ok(false);
+            }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
 }
 
-/// Moves frames and threads out of our code. Does one stay?
-fn move_all(stopped: &mut Stopped, journal: &Journal, frames: &[SignalFrame]) -> Result<bool, SessionError> {
+/// What a pause has found of frames and threads that lead to our code.
+struct Left {
+    /// A thread is in there that cannot be moved.
+    thread: bool,
+    /// Some frame was moved, or has gone on since the search.
+    changed: bool,
+    /// Frames that cannot be moved.
+    unmoved: Vec<SignalFrame>,
+    /// Some frame, whatever it leads to, is on a stack that no thread is on.
+    suspended: bool,
+    roots: Roots,
+}
+
+impl Left {
+    fn are_none(&self) -> bool {
+        !self.thread && !self.changed && self.unmoved.is_empty()
+    }
+}
+
+/// Moves frames and threads out of our code, but for frames that are over.
+fn move_all(
+    stopped: &mut Stopped,
+    journal: &Journal,
+    frames: &[SignalFrame],
+    over: &[SignalFrame],
+) -> Result<Left, SessionError> {
     let maps = stopped_mappings(stopped)?;
+    let process = stopped.process().clone();
     let on_stacks = Stacks::of(stopped, &maps);
-    let is_same = |frame: &&SignalFrame| stopped.process().read_word(frame.ip_at).ok() == Some(frame.ip.0);
-    let suspended = frames.iter().filter(is_same).filter(|frame| !on_stacks.have(frame.ip_at));
-    let mut all: Vec<Position> =
-        suspended.map(|frame| Position { place: Place::Suspended { frame: *frame }, ip: frame.ip }).collect();
-    all.extend(thread_positions::positions(stopped, &maps)?);
+    let suspended: Vec<&SignalFrame> = frames.iter().filter(|frame| !on_stacks.have(frame.ip_at)).collect();
+    let mut left = Left {
+        thread: false,
+        changed: false,
+        unmoved: Vec::new(),
+        suspended: !suspended.is_empty(),
+        roots: Roots::of(stopped),
+    };
+    let mut all: Vec<Position> = thread_positions::positions(stopped, &maps)?;
     all.retain(|position| journal.code.iter().any(|range| range.contains(&position.ip.0)));
-    let mut stays = false;
-    for position in &all {
-        match journal.original_of(stopped, position) {
-            Some((_, original)) => thread_positions::move_back(stopped, position, original)?,
-            None => stays = true,
+    for frame in suspended.into_iter().filter(|f| leads_to(&process, &journal.code, f) && !over.contains(f)) {
+        if process.read_word(frame.ip_at).ok() == Some(frame.ip.0) {
+            all.push(Position { place: Place::Suspended { frame: *frame }, ip: frame.ip });
+        } else {
+            left.changed = true;
         }
     }
-    Ok(stays)
+    for position in &all {
+        match (journal.original_of(stopped, position), position.place) {
+            (Some((_, original)), place) => {
+                thread_positions::move_back(stopped, position, original)?;
+                left.changed |= matches!(place, Place::Suspended { .. });
+            }
+            (None, Place::Suspended { frame }) => left.unmoved.push(frame),
+            (None, _) => left.thread = true,
+        }
+    }
+    Ok(left)
 }
 
 /// Signal frames that lead to code of the program or ours, in private memory that the program has

@@ -105,6 +105,7 @@ impl Session {
         let found = discovery::session(&process, self.installer.shared(&process)?)?;
         let stopped = hold::stop(&process)?;
         let idle = idle(&stopped, &found, &self.installer.additions.gone);
+        let roots = suspended::Roots::of(&stopped);
         stopped.resume()?;
         let installer = &mut self.installer;
         // A thread in the agent is elsewhere the next time: that is not waited for until there is
@@ -113,7 +114,9 @@ impl Session {
         let places = Places::of(&installer.additions.gone);
         let (agent, len) = found.agent;
         let ours = [places.all.clone(), agent..agent + len];
-        for frame in suspended::that_lead_to(&process, &ours)? {
+        let frames = suspended::that_lead_to(&process, &ours)?;
+        let used = suspended::in_use(&process, &frames, &roots)?;
+        for (frame, _) in frames.iter().zip(used).filter(|(_, used)| *used) {
             match places.find(frame.ip.0) {
                 Some(index) => idle[index] = false,
                 None if ours[1].contains(&frame.ip.0) => return Ok(Vec::new()),

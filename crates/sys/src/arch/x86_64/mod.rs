@@ -17,6 +17,12 @@ pub use survey::signal_frames;
 pub(crate) type UserRegs = libc::user_regs_struct;
 /// A word of the target's memory.
 pub type Word = u64;
+
+/// Where glibc has its pointer guard, from the thread pointer on (sysdeps/x86_64/nptl/tls.h,
+/// `tcbhead_t`).
+pub const POINTER_GUARD: i64 = 0x30;
+/// So many bits glibc rotates a hidden pointer to the left (`PTR_MANGLE`).
+pub const POINTER_ROTATION: u32 = 17;
 /// What the targets of this build are called.
 pub const NAME: &str = "64-bit x86";
 /// And those of the other build.
