@@ -111,9 +111,8 @@ pub fn operands_of_every_form() {
     }
 }
 
-/// Each of them is hit, and has its own arguments.
-/// Arguments in the frame that the unwind information describes are read by the detour itself,
-/// those elsewhere by a checked read. Both are right, as traps, too.
+/// Arguments in the frame that the unwind information describes and in the red zone are read by the
+/// detour itself, or by a program that a trap runs.
 #[test]
 fn memory_of_frames_and_below_the_stack_pointer() {
     let Some(path) = target("bench") else { return };

@@ -10,7 +10,7 @@ use proptest::test_runner::Config;
 use run::{Buffer, CELLS, Native, STAMP, call, disassemble, function, in_slots, interpret_at, listing, run_inline};
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::x86_64::{Clock, Code, CompileError, Env, Shape, Site, compile};
-use sidestep_bpf::pass::{Link, Values, filter, only_keeps};
+use sidestep_bpf::pass::{Add, Link, Values, adds, filter, only_keeps};
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_bpf::{Imm64, Insn, Operand, Program, Reg, Size, assemble};
 use sidestep_isa::x86::emit::Reg as Machine;
@@ -310,6 +310,48 @@ fn time_and_constants_need_no_call() {
     let env = Env { attach_cookie: Some(5), func_ip: Some(1 << 40), ..Env::default() };
     let code = shaped_in(&linked(text), env);
     assert_eq!((call(&code, &mut [0; 32]), code.helpers), (5 + (1 << 40), false));
+}
+
+#[test]
+fn what_is_always_the_same_was_no_part_of_a_detour() {
+    let text = "r6 = r1\n call 174\n r7 = r0\n r1 = r6\n call 173\n r0 += r7\n r1 = map_value(0, 24) ll\n
+        lock *(u64 *)(r1 + 0) += r0\n r0 = 0\n exit";
+    let (verified, shape) = (linked(text), Shape::Inline(site()));
+    assert!(shaped(&verified, shape).is_err());
+    let env = Env { attach_cookie: Some(5), func_ip: Some(1 << 40), ..Env::default() };
+    let code = compile(&verified.program, &verified.facts, &env, shape).unwrap();
+    assert!(!code.helpers && code.cells, "{:?}", disassemble(&code.bytes));
+}
+
+/// What 32-bit detours do without a compiler.
+#[test]
+fn programs_that_only_add() {
+    let text = "r1 = map_value(0, 24) ll\n r2 = -3\n lock *(u64 *)(r1 + 8) += r2\n r3 = 7\n r1 = map_value(1, 0) ll\n
+        lock *(u64 *)(r1 + 0) += r3\n r0 = 0\n exit";
+    let both = [Add { offset: 32, number: -3 }, Add { offset: 256, number: 7 }];
+    assert_eq!(adds(&linked(text)).as_deref(), Some(&both[..]));
+    // As clang compiles `(*v)++`, after a lookup.
+    let lookup = "*(u32 *)(r10 - 4) = 3\n r2 = r10\n r2 += -4\n r1 = map(0) ll\n call 1\n if r0 == 0 goto out\n";
+    let text = format!("{lookup} r1 = *(u64 *)(r0 + 0)\n r1 += 1\n *(u64 *)(r0 + 0) = r1\n out: r0 = 0\n exit");
+    assert_eq!(adds(&linked(&text)).as_deref(), Some(&[Add { offset: 24, number: 1 }][..]));
+    for other in [
+        // A number that is not always the same.
+        "r2 = *(u64 *)(r1 + 112)\n r1 = map_value(0, 24) ll\n lock *(u64 *)(r1 + 0) += r2\n r0 = 0\n exit",
+        // Half a word, memory of all threads, the old value, another operation.
+        "r1 = map_value(0, 24) ll\n r2 = 1\n lock *(u32 *)(r1 + 0) += r2\n r0 = 0\n exit",
+        "r1 = map_value(2, 0) ll\n r2 = 1\n lock *(u64 *)(r1 + 0) += r2\n r0 = 0\n exit",
+        "r1 = map_value(0, 24) ll\n r2 = 1\n r2 = atomic_fetch_add((u64 *)(r1 + 0), r2)\n r0 = 0\n exit",
+        "r1 = map_value(0, 24) ll\n r2 = 1\n lock *(u64 *)(r1 + 0) |= r2\n r0 = 0\n exit",
+        // More than 32 bits.
+        "r1 = map_value(0, 24) ll\n r2 = 0x80000000 ll\n lock *(u64 *)(r1 + 0) += r2\n r0 = 0\n exit",
+        // A decision, a call, a store that stays.
+        "r2 = *(u64 *)(r1 + 112)\n if r2 == 0 goto out\n r1 = map_value(0, 24) ll\n r2 = 1\n lock *(u64 *)(r1 + 0) += r2\n
+        out: r0 = 0\n exit",
+        "call 5\n r0 = 0\n exit",
+        "r1 = map_value(0, 24) ll\n *(u64 *)(r1 + 0) = 1\n r0 = 0\n exit",
+    ] {
+        assert_eq!(adds(&linked(other)), None, "{other}");
+    }
 }
 
 /// Records carry it, and what watches for a return.

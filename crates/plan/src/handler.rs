@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use sidestep_bpf::pass::Add;
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::Va;
 
@@ -121,6 +122,8 @@ pub enum AtExit {
     Leave {
         /// Number of the probe.
         probe: u32,
+        /// Number of the probe that remembers the calls of the function.
+        entry: u32,
         /// Number of the program that runs.
         program: usize,
     },
@@ -140,6 +143,8 @@ pub struct Program {
     pub thunk: usize,
     /// It does nothing: a hit is counted, and that is all.
     pub only_counts: bool,
+    /// What it adds to the thread's memory, if that is all that it does.
+    pub adds: Option<Rc<[Add]>>,
     /// What it reads of the context.
     pub context: Context,
     /// What `get_attach_cookie` gives.

@@ -244,8 +244,8 @@ fn every_instruction_of_bash() {
 fn counter(probe: u32) -> Handler {
     let only_counts = true;
     let context = Context::default();
-    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
-    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
+    let (cookie, func_ip, adds, inline, filter) = (0, Va(0), None, None, None);
+    Handler::Program(Program { probe, thunk: 0, only_counts, adds, context, cookie, func_ip, inline, filter })
 }
 
 /// Where hits are only counted, the trap handler does that, and what it needs to know stands in

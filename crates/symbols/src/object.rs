@@ -356,7 +356,7 @@ impl Object {
     /// names if there is none.
     pub fn find_usdt(&self, provider: &str, name: &str) -> Result<Vec<usdt::Probe>, UsdtError> {
         let all = self.usdt_probes()?;
-        let found: Vec<_> = all.iter().filter(|probe| probe.matches(provider, name)).cloned().collect();
+        let (found, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|probe| probe.matches(provider, name));
         if !found.is_empty() {
             return Ok(found);
         }

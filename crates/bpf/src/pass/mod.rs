@@ -4,7 +4,9 @@
 //! [`Verified::link`] puts addresses in, turns lookups in arrays into arithmetic, and removes what
 //! that makes constant or dead. [`arguments::complete`] puts in where a static probe has its
 //! arguments. [`filter`] takes the decision whether there is anything to do out of a program.
+//! [`adds`] and [`only_keeps`] recognise programs that generated code does the work of.
 
+mod adds;
 pub mod arguments;
 pub(crate) mod body;
 mod entry;
@@ -15,6 +17,7 @@ mod lookup;
 mod peephole;
 mod simplify;
 
+pub use adds::{Add, adds};
 pub use entry::only_keeps;
 pub use filter::filter;
 

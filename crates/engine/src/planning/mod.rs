@@ -140,16 +140,15 @@ pub(crate) fn plan_all(
             group.iter().filter_map(|(request, m)| Some((m.va.ok()?, wishes[*request].needs))).collect();
         let is_taken = |site| room.is_taken(site);
         let mut placed = placements(&index, first.bias(), &asked, there, is_taken);
-        if is_part && placed.values().any(|placement| matches!(placement, Placement::Forced(_))) {
+        if is_part && placed.values().any(|placed| matches!(placed.placement, Placement::Forced(_))) {
             // What is around the sites was enough for others.
             index = analyses.index(&first.object)?;
             placed = placements(&index, first.bias(), &asked, there, is_taken);
         }
         let index = index;
-        let placement = |va: Va| placed.get(&va).copied().unwrap_or(Placement::First);
+        let placement = |va: Va| placed.get(&va).map_or(Placement::First, |placed| placed.placement);
         let optimized = group.iter().filter(|(request, _)| !wishes[*request].trap_only);
-        let sites: Vec<Va> =
-            optimized.filter_map(|(_, m)| site_of(&index, m.va.ok()?, placement(m.va.ok()?))).collect();
+        let sites: Vec<Va> = optimized.filter_map(|(_, m)| placed.get(&m.va.ok()?)?.site).collect();
         room.expect(sites);
         let first = all.len();
         let bias = group.first().map_or(0, |(_, matched)| matched.bias());

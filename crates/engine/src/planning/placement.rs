@@ -41,6 +41,13 @@ pub(crate) fn needs(action: &Action, programs: &[Program]) -> Option<Needs> {
     }
 }
 
+/// Where the site of a probe may be, and where it is then.
+pub(crate) struct Placed {
+    pub placement: Placement,
+    /// Link-time address; `None` if there cannot be one.
+    pub site: Option<Va>,
+}
+
 /// Where the sites of one object may be, by the address that is asked for. `asked`: with what the
 /// requests there need. `is_taken`: a run-time address at which this session has a site already.
 pub(crate) fn placements(
@@ -49,7 +56,7 @@ pub(crate) fn placements(
     asked: &[(Va, Option<Needs>)],
     there: Option<There<'_>>,
     is_taken: impl Fn(Va) -> bool,
-) -> HashMap<Va, Placement> {
+) -> HashMap<Va, Placed> {
     let mut all: BTreeMap<Va, Option<Needs>> = BTreeMap::new();
     for (va, needs) in asked.iter().copied() {
         let both = |before: Option<Needs>| Some(before?.union(needs?));
@@ -67,10 +74,11 @@ pub(crate) fn placements(
             (Some(_), Some(needs)) => Placement::Behind(needs),
             _ => Placement::First,
         };
-        let site = site_of(index, *va, placement);
+        let site = if placement == Placement::First { first } else { site_of(index, *va, placement) };
         // Somebody asks for the next instruction, too.
         let meets = site != first && site.is_some_and(|site| all.contains_key(&site));
-        placements.insert(*va, if meets { Placement::First } else { placement });
+        let at_first = Placed { placement: Placement::First, site: first };
+        placements.insert(*va, if meets { at_first } else { Placed { placement, site } });
     }
     placements
 }

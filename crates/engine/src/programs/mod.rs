@@ -13,7 +13,7 @@ use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
 use sidestep_bpf::pass::arguments::{self, Argument};
-use sidestep_bpf::pass::{self, Link, Values};
+use sidestep_bpf::pass::{self, Add, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
 use sidestep_isa::{Isa, Va};
 use sidestep_plan::handler::{self, AtExit, Handler};
@@ -67,6 +67,8 @@ struct Compiled {
     stack: i32,
     /// For detours.
     inline: Option<Rc<Verified>>,
+    /// For detours, where programs are not compiled: what it adds, if that is all that it does.
+    adds: Option<Rc<[Add]>>,
     /// For detours: decides whether the program has anything to do.
     filter: Option<Rc<Verified>>,
     /// Of the descriptors of its probes.
@@ -328,8 +330,10 @@ impl Programs {
         let filter = if whole { None } else { pass::filter(&linked).map(Rc::new) };
         // Nothing keeps a signal handler out of a part of a detour.
         let changes = thunk.changes != thunk::Context::default();
-        let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
-        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, replaces: None, asks: None });
+        let may = facts.reentrant && !changes;
+        let adds = if may && ISA == Isa::X86 { pass::adds(&linked).map(Rc::from) } else { None };
+        let inline = (may && !interpret).then(|| Rc::new(linked));
+        self.compiled.push(Compiled { thunk, stack, inline, adds, filter, flags: 0, replaces: None, asks: None });
         Ok(())
     }
 
@@ -348,7 +352,8 @@ impl Programs {
             goroutine: None,
         };
         let (stack, flags) = (NATIVE_STACK, ProbeDesc::NATIVE);
-        self.compiled.push(Compiled { thunk, stack, inline: None, filter: None, flags, replaces: None, asks: None });
+        let (inline, adds, filter) = (None, None, None);
+        self.compiled.push(Compiled { thunk, stack, inline, adds, filter, flags, replaces: None, asks: None });
     }
 
     /// Where the next function begins.
@@ -462,8 +467,15 @@ impl Programs {
         [action.entry, action.exit].into_iter().flatten().any(|i| self.at(i).is_some_and(|p| p.thunk.overrides))
     }
 
-    /// For the detour.
-    pub fn handler(&self, action: &Action, number: u32, cookie: u64, func_ip: Va, part: &Part) -> Handler {
+    /// For the detour. `pair` is [`ProbeDesc::pair`].
+    pub fn handler(
+        &self,
+        action: &Action,
+        (number, pair): (u32, u32),
+        cookie: u64,
+        func_ip: Va,
+        part: &Part,
+    ) -> Handler {
         let last = self.compiled.len().saturating_sub(1);
         let at_entry = match part {
             Part::Whole if action.exit.is_some() => return Handler::Return { probe: number },
@@ -473,7 +485,9 @@ impl Programs {
             Part::Whole => action.entry,
             Part::Exit { before, paired } => {
                 let run = match action.exit {
-                    Some(program) if *paired && action.maxactive == 0 => AtExit::Leave { probe: number, program },
+                    Some(program) if *paired && action.maxactive == 0 => {
+                        AtExit::Leave { probe: number, entry: pair.saturating_sub(1), program }
+                    }
                     _ => {
                         let run = self.at_exit(action, number, cookie, func_ip).filter(|_| !paired);
                         run.map_or(AtExit::Agent { probe: number }, AtExit::Program)
@@ -489,6 +503,7 @@ impl Programs {
             probe: number,
             thunk,
             only_counts: action.entry.is_none() || replaces.is_some(),
+            adds: program.filter(|_| action.entry.is_some() && replaces.is_none()).and_then(|p| p.adds.clone()),
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
             func_ip,
@@ -513,16 +528,17 @@ impl Programs {
     }
 
     /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows
-    /// what an exit is.
+    /// what an exit is, but not all programs have to.
     fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
         let thunk = action.exit?;
         let program = self.at(thunk)?;
         // What differs between the exit and the return is not the same in a detour.
         let same = !program.thunk.context.has_frame();
-        (ISA == Isa::X64).then(|| handler::Program {
+        (ISA == Isa::X64 || program.adds.is_some()).then(|| handler::Program {
             probe: number,
             thunk,
             only_counts: false,
+            adds: program.adds.clone(),
             context: program.thunk.context,
             cookie,
             func_ip,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use sidestep_isa::Va;
 use sidestep_symbols::resolve_object;
 use sidestep_symbols::usdt::Probe;
 use sidestep_sys::Process;
@@ -55,9 +56,9 @@ pub fn static_probes(
         let matching = object.usdt_probes()?.into_iter().filter(|probe| probe.matches(provider, name));
         probes.extend(matching.map(|probe| StaticProbe { object: path.clone(), probe }));
     }
-    probes.sort_by(|a, b| {
-        let key = |p: &StaticProbe| (p.object.clone(), p.probe.provider.clone(), p.probe.name.clone(), p.probe.va);
-        key(a).cmp(&key(b))
-    });
+    fn key(p: &StaticProbe) -> (&PathBuf, &str, &str, Va) {
+        (&p.object, &p.probe.provider, &p.probe.name, p.probe.va)
+    }
+    probes.sort_by(|a, b| key(a).cmp(&key(b)));
     Ok(probes)
 }

@@ -4,6 +4,7 @@
 use sidestep_bpf::Size;
 use sidestep_bpf::pass::arguments::{self, Address, Source};
 use sidestep_isa::{Isa, Va};
+use sidestep_plan::thunk::RED_ZONE;
 use sidestep_symbols::usdt::{Argument, ArgumentKind, Memory, Place, Probe, Register, SpecError, SpecLayout};
 use sidestep_symbols::{Cfa, Object};
 use sidestep_wire::{Hit, UnwindRule};
@@ -42,19 +43,15 @@ pub(crate) fn are_in_memory(object: &Object, probe: &Probe, asked: &[u64]) -> bo
 }
 
 /// Is an argument in memory that is mapped whenever the site is executed: in the frame of the
-/// function, as the unwind information describes it, or in the object itself?
+/// function, as the unwind information describes it, in its red zone, or in the object itself?
 fn is_mapped(object: &Object, probe: &Probe, memory: &Memory, size: i64) -> bool {
     if memory.index.is_some() {
         return false;
     }
     match (&memory.symbol, memory.base) {
-        (None, Some(Register::RSP)) => {
-            // Up to the return address, which is right below the canonical frame address.
-            let frame = match object.frame_rule(probe.va).map(|rule| rule.cfa) {
-                Some(Cfa::Register { base: UnwindRule::SP, offset }) => i64::from(offset),
-                _ => return false,
-            };
-            (0..=frame - size).contains(&memory.displacement)
+        (None, Some(base @ (Register::RSP | Register::RBP))) => {
+            let cfa = object.frame_rule(probe.va).map(|rule| rule.cfa);
+            in_frame(cfa, base, memory.displacement, size)
         }
         (symbol, base) if base.is_none_or(|base| base == Register::RIP) => {
             let start = match symbol {
@@ -69,6 +66,24 @@ fn is_mapped(object: &Object, probe: &Probe, memory: &Memory, size: i64) -> bool
         }
         _ => false,
     }
+}
+
+/// Are `size` bytes at a distance from a register in the frame of a function of 64-bit code, or in
+/// its red zone? The detour needs stack below that, so that is there. `cfa` is what the unwind
+/// information says at the site.
+///
+/// The frame ends with the return address, right below the canonical frame address. A frame
+/// pointer is nowhere below the stack pointer, so what is in the red zone when it is counted from
+/// there is in the red zone or in the frame.
+fn in_frame(cfa: Option<Cfa>, base: Register, displacement: i64, size: i64) -> bool {
+    let end = match (base, cfa) {
+        (Register::RSP, Some(Cfa::Register { base: UnwindRule::SP, offset })) => i64::from(offset),
+        (Register::RBP, Some(Cfa::Register { base: UnwindRule::BP, offset })) => i64::from(offset),
+        // Wherever the frame ends, it is not below its stack pointer.
+        (Register::RSP, _) => 0,
+        _ => return false,
+    };
+    (-i64::from(RED_ZONE)..=end - size).contains(&displacement)
 }
 
 fn place(
@@ -168,5 +183,40 @@ impl Arguments {
     #[must_use]
     pub fn specs(&self) -> &[Vec<u8>] {
         &self.specs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_in_the_red_zone_was_read_as_memory_that_may_not_be_there() {
+        let by = |base, offset| Some(Cfa::Register { base, offset });
+        let (sp, bp) = (by(UnwindRule::SP, 24), by(UnwindRule::BP, 16));
+        let cases = [
+            // The frame of 24 bytes, the red zone, and both ends of them.
+            (sp, Register::RSP, -128, true),
+            (sp, Register::RSP, -129, false),
+            (sp, Register::RSP, -8, true),
+            (sp, Register::RSP, 16, true),
+            (sp, Register::RSP, 17, false),
+            // The stack pointer is below the frame pointer, by an unknown distance.
+            (bp, Register::RBP, -20, true),
+            (bp, Register::RBP, -128, true),
+            (bp, Register::RBP, -129, false),
+            (bp, Register::RBP, 8, true),
+            (bp, Register::RBP, 9, false),
+            (bp, Register::RSP, -8, true),
+            (bp, Register::RSP, 0, false),
+            // A register that holds anything.
+            (sp, Register::RBP, -8, false),
+            (None, Register::RBP, -8, false),
+            (None, Register::RSP, -16, true),
+            (None, Register::RSP, -4, false),
+        ];
+        for (cfa, base, displacement, expected) in cases {
+            assert_eq!(in_frame(cfa, base, displacement, 8), expected, "{cfa:?}, {base:?}, {displacement}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use iced_x86::{
     Code, CodeSize, ConditionCode, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter,
-    Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+    Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
 use crate::{Isa, Va};
@@ -418,9 +418,13 @@ impl Insn {
     /// Registers and flags that it uses.
     #[must_use]
     pub fn usage(&self) -> Usage {
+        self.usage_by(&mut InstructionInfoFactory::new())
+    }
+
+    /// The same of many instructions, by one factory: it has memory of its own.
+    pub(super) fn usage_by(&self, factory: &mut InstructionInfoFactory) -> Usage {
         let mut usage = Usage::default();
-        let mut factory = InstructionInfoFactory::new();
-        for used in factory.info(&self.iced).used_registers() {
+        for used in factory.info_options(&self.iced, InstructionInfoOptions::NO_MEMORY_USAGE).used_registers() {
             let register = used.register();
             if !register.is_gpr() {
                 continue;

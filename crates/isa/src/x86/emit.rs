@@ -273,6 +273,14 @@ impl Asm {
         self.imm32(value);
     }
 
+    /// `mov dword [base + disp], imm32`
+    pub fn store_imm32(&mut self, base: Reg, disp: i32, value: u32) {
+        self.rex(0x40 | base.high());
+        self.bytes.push(0xc7);
+        self.modrm_disp(0, base, disp);
+        self.raw(&value.to_le_bytes());
+    }
+
     /// `pushfq`
     pub fn pushf(&mut self) {
         self.bytes.push(0x9c);
@@ -471,6 +479,8 @@ mod tests {
         a.load(Reg::R9, Reg::Rsp, 8);
         a.load(Reg::Rax, Reg::R12, 0x1000);
         a.load32(Reg::R9, Reg::Rbx, 0x60);
+        a.store_imm32(Reg::Rsp, 4, 0x8000_0001);
+        a.store_imm32(Reg::R9, 8, 1);
         a.store(Reg::R13, 0, Reg::Rdx);
         a.lea(Reg::Rsp, Reg::Rsp, -128);
         a.thread_pointer(Reg::R11, false);
@@ -502,6 +512,8 @@ mod tests {
             "mov 8(%rsp),%r9",
             "mov 0x1000(%r12),%rax",
             "mov 0x60(%rbx),%r9d",
+            "movl $0x80000001,4(%rsp)",
+            "movl $1,8(%r9)",
             "mov %rdx,(%r13)",
             "lea -0x80(%rsp),%rsp",
             "rdfsbase %r11",

@@ -89,6 +89,27 @@ impl Insn {
     /// Each access goes to the object itself or to the top of the stack.
     fn memory_is_there(&self) -> bool {
         let iced = &self.iced;
+        // What computes with registers and numbers touches no memory.
+        let is_no_memory = |kind| {
+            use OpKind::{Immediate8, Immediate8to16, Immediate8to32, Immediate8to64, Immediate16, Immediate32};
+            use OpKind::{Immediate32to64, Immediate64, Register};
+            matches!(
+                kind,
+                Register
+                    | Immediate8
+                    | Immediate8to16
+                    | Immediate8to32
+                    | Immediate8to64
+                    | Immediate16
+                    | Immediate32
+                    | Immediate32to64
+                    | Immediate64
+            )
+        };
+        let is_explicit = iced.op_count() > 0 && iced.op_kinds().all(is_no_memory);
+        if is_explicit && !iced.is_stack_instruction() && self.flow() == Flow::Next {
+            return true;
+        }
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(iced);
         let mut used =

@@ -1,5 +1,7 @@
 //! Liveness: what a detour may overwrite because the code that follows does so before it looks.
 
+use iced_x86::InstructionInfoFactory;
+
 use super::decode::{ARITHMETIC_FLAGS, Flow, Reader};
 use crate::{Isa, Va};
 
@@ -31,7 +33,8 @@ pub struct Dead {
 /// everything is live there.
 #[must_use]
 pub fn dead_before(isa: Isa, code: &[u8], base: Va, at: Va, recovers: &dyn Fn(Va) -> bool) -> Dead {
-    let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET, recovers };
+    let factory = InstructionInfoFactory::new();
+    let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET, recovers, factory };
     let open = Open { regs: !(1 << 4), flags: ARITHMETIC_FLAGS };
     let dead = walk.dead(at, open, BRANCHES);
     Dead { regs: dead.regs, flags: dead.flags == ARITHMETIC_FLAGS }
@@ -48,6 +51,7 @@ struct Walk<'a, 'r> {
     code: Reader<'a>,
     budget: usize,
     recovers: &'r dyn Fn(Va) -> bool,
+    factory: InstructionInfoFactory,
 }
 
 impl Walk<'_, '_> {
@@ -60,7 +64,7 @@ impl Walk<'_, '_> {
             if !matches!(insn.flow(), Flow::Next | Flow::Jump(_) | Flow::Branch(_)) {
                 return dead;
             }
-            let mut usage = insn.usage();
+            let mut usage = insn.usage_by(&mut self.factory);
             if insn.is_recoverable() {
                 if (self.recovers)(at) {
                     return dead;

@@ -8,7 +8,7 @@ use sidestep_wire::HandlerSwitch;
 use super::{DetourError, call, inline, offsets, step, switch, switched, thunk_of};
 use crate::handler::{AtExit, Handler};
 use crate::plan::{DisplacedInsn, Plan};
-use crate::thunk::{Env, Place, RED_ZONE, Side, Thunks};
+use crate::thunk::{Env, Place, RED_ZONE, Side, Thunks, kept};
 
 /// What handlers at a place of their own need of the detour that they are in.
 pub(super) struct Around<'d> {
@@ -47,8 +47,9 @@ impl Around<'_> {
                 }
                 step(asm, -zone);
                 match run {
-                    AtExit::Leave { probe, program } => {
-                        call(asm, *probe, thunks.end(Side::Leave, *program), Place::Inside)?;
+                    AtExit::Leave { probe, entry, program } => {
+                        let thunk = thunks.end(Side::Leave, *program).at(Place::Inside);
+                        kept::call_leave(asm, (*probe, *entry), thunk)?;
                     }
                     AtExit::Agent { probe } => call(asm, *probe, thunks.agent, Place::Inside)?,
                     AtExit::Program(program) => {

@@ -77,8 +77,8 @@ pub fn program(
     Ok(Some(cold))
 }
 
-/// Emits a program of 32-bit code: if it only counts, that is done in the detour. There is no
-/// native code for 32-bit programs, so all others go through the thunk.
+/// Emits a program of 32-bit code: if it only counts, or adds numbers, that is done in the detour.
+/// There is no native code for 32-bit programs, so all others go through the thunk.
 pub fn count(
     asm: &mut Asm,
     dead: Dead,
@@ -89,14 +89,18 @@ pub fn count(
     let done = asm.label();
     let place = thunk::Place::of(dead, false);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
-    if !program.only_counts {
-        cold.call(asm)?;
-        return Ok(None);
-    }
+    let adds = match &program.adds {
+        Some(adds) => &adds[..],
+        None if program.only_counts => &[],
+        None => {
+            cold.call(asm)?;
+            return Ok(None);
+        }
+    };
     let changed = Reg::Rax.bit() | Reg::Rcx.bit() | Reg::Rdx.bit();
     let (saved, slow) = (Saved::new(dead, changed, true), asm.label());
     saved.save(asm);
-    thunk::short::count(asm, env, program.probe, slow);
+    thunk::short::count(asm, env, program.probe, adds, slow);
     saved.restore(asm);
     cold.ways.push(Way { label: slow, saved });
     asm.bind(done);
@@ -187,7 +191,7 @@ impl Site<'_> {
 
     /// Code, and what it makes necessary to save: `changes` are the registers, and whether the
     /// flags. It is the same at all sites with the same registers to spare, unless it contains
-    /// their address or number.
+    /// their address or number. Whether there is any does not depend on these.
     fn compile(
         &self,
         program: &Rc<Verified>,
@@ -195,14 +199,12 @@ impl Site<'_> {
         changes: impl Fn(&Code) -> (u16, bool),
     ) -> Option<Made> {
         let names_site = program.facts.calls(|helper| matches!(helper.name, "get_func_ip" | "get_attach_cookie"));
-        if names_site || Context(program.facts.context).has_ip() {
-            return self.compile_anew(program, shape, changes);
-        }
+        let names_site = names_site || Context(program.facts.context).has_ip();
         let none = native::Site { dead: 0, cells: None, sp: 0, ip: 0, cookie: None };
         let is_filter = matches!(shape(none), Shape::Filter(_));
         let key = (Rc::as_ptr(program), is_filter, self.dead.regs, self.dead.flags, self.inside);
         let known = self.inlined.made.borrow().get(&key).cloned();
-        known.unwrap_or_else(|| {
+        known.filter(|made| made.is_none() || !names_site).unwrap_or_else(|| {
             let made = self.compile_anew(program, shape, changes);
             self.inlined.made.borrow_mut().insert(key, made.clone());
             made

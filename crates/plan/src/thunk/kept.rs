@@ -10,12 +10,12 @@ use std::rc::Rc;
 use sidestep_bpf::native::x86_64::{Code, Env as Native, Shape, Site, compile};
 use sidestep_bpf::pass::only_keeps;
 use sidestep_bpf::verify::Verified;
-use sidestep_isa::Va;
-use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
+use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
 use sidestep_isa::x86::live::Dead;
+use sidestep_isa::{Isa, Va};
 use sidestep_wire::lookup::LookupTable;
 use sidestep_wire::private::{CALLS, CALLS_OFF};
-use sidestep_wire::{Call, Hit, ProbeDesc};
+use sidestep_wire::{Call, Hit};
 
 use super::{Context, ENTRY_STATE, Env, Place, Places, RED_ZONE, frame};
 use crate::detour::saved::Saved;
@@ -41,7 +41,7 @@ pub enum Side {
 }
 
 /// All that the code for finding the call changes.
-const CHANGED: [Reg; 6] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::R9, Reg::R10, Reg::R11];
+const CHANGED: [Reg; 5] = [Reg::Rax, Reg::Rcx, Reg::R9, Reg::R10, Reg::R11];
 /// The word that is kept for the return ([`Hit::cookie`]).
 const COOKIE: Reg = Reg::R11;
 /// The thread's cells.
@@ -76,6 +76,21 @@ pub(super) fn emit(asm: &mut Asm, env: &Env, end: &End, agent: Places) -> Places
         Side::Enter => Places { entry: at(Place::Entry), bare: at(Place::Bare), ..agent },
         Side::Leave => Places { inside: at(Place::Inside), ..agent },
     }
+}
+
+/// From the number of the probe on the stack, which has half a word: that of the probe at the entry.
+const ENTRY: i32 = 4;
+
+/// Calls the code of the end where a function is about to return, for an exit and its entry.
+pub(crate) fn call_leave(asm: &mut Asm, (exit, entry): (u32, u32), thunk: Va) -> Result<(), OutOfReach> {
+    let word = asm.isa().word() as i32;
+    asm.push_imm(exit as i32);
+    if asm.isa() == Isa::X64 {
+        asm.store_imm32(Reg::Rsp, ENTRY, entry);
+    }
+    asm.call_to(thunk)?;
+    asm.lea(Reg::Rsp, Reg::Rsp, word);
+    Ok(())
 }
 
 /// What the code consists of.
@@ -140,16 +155,17 @@ impl Parts {
         find_state(asm, env, slow);
         self.find_call(asm);
         asm.clear(Reg::Rax);
-        asm.mov_imm32(Reg::Rdx, Call::BUSY as u32);
-        asm.replace(CALL, call!(slot), Reg::Rdx);
+        asm.mov_imm32(SLOT, Call::BUSY as u32);
+        asm.replace(CALL, call!(slot), SLOT);
         asm.jcc(Cond::Ne, slow);
+        asm.lea(SLOT, Reg::Rsp, self.slot);
         asm.load32(Reg::Rax, Reg::Rsp, self.probe);
         asm.store(CALL, call!(probe), Reg::Rax);
-        asm.load(Reg::Rdx, SLOT, 0);
-        asm.store(CALL, call!(ret), Reg::Rdx);
+        asm.lea_index8(CELLS, CELLS, Reg::Rax);
+        asm.load(Reg::Rax, SLOT, 0);
+        asm.store(CALL, call!(ret), Reg::Rax);
         asm.store(CALL, call!(cookie), COOKIE);
         asm.store(CALL, call!(slot), SLOT);
-        asm.lea_index8(CELLS, CELLS, Reg::Rax);
         asm.add_one(CELLS, 0, false);
         self.saved.restore(asm);
         asm.ret();
@@ -166,14 +182,8 @@ impl Parts {
         self.find_call(asm);
         asm.cmp_mem(CALL, call!(slot), SLOT);
         asm.jcc(Cond::Ne, slow);
-        // `pair` is one more than the number of the probe.
-        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
-        asm.imul_imm(Reg::Rax, Reg::Rax, size_of::<ProbeDesc>() as i32);
-        asm.mov_imm64(Reg::Rdx, env.descs.0);
-        asm.add(Reg::Rdx, Reg::Rax);
-        asm.load32(Reg::Rdx, Reg::Rdx, offset_of!(ProbeDesc, pair) as i32);
-        asm.lea(Reg::Rdx, Reg::Rdx, -1);
-        asm.cmp_mem(CALL, call!(probe), Reg::Rdx);
+        asm.load32(Reg::Rax, Reg::Rsp, self.probe + ENTRY);
+        asm.cmp_mem(CALL, call!(probe), Reg::Rax);
         asm.jcc(Cond::Ne, slow);
         asm.load(COOKIE, CALL, call!(cookie));
         // Only this thread takes the call: it has not moved to another one.

@@ -6,7 +6,7 @@
 mod frame;
 mod goroutine;
 mod interpreted;
-mod kept;
+pub(crate) mod kept;
 pub mod native;
 mod program;
 pub(crate) mod short;

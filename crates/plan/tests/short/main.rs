@@ -8,9 +8,11 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection, ObjectSymbol};
+use sidestep_bpf::pass::Add;
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
@@ -68,8 +70,8 @@ fn env(self_pointer: bool) -> Env {
 /// No program: its hits are counted in the detour.
 fn nothing(probe: u32) -> Handler {
     let (context, only_counts) = (Context::default(), true);
-    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
-    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
+    let (cookie, func_ip, adds, inline, filter) = (0, Va(0), None, None, None);
+    Handler::Program(Program { probe, thunk: 0, only_counts, adds, context, cookie, func_ip, inline, filter })
 }
 
 /// A directory that is removed in the end.
@@ -215,6 +217,23 @@ fn hits_without_a_program_are_counted_in_the_detour() {
         run(); run(); check_kept(sum, registers[6]); CHECK(hits == 1 && cells[6] == 0x100000001ull);";
     for self_pointer in [false, true] {
         run("probed", &[nothing(6)], self_pointer, checks);
+    }
+}
+
+#[test]
+fn a_count_of_a_script_took_the_way_through_the_interpreter() {
+    let add = |cell: i32, number| Add { offset: 8 * cell, number };
+    let adds = [add(0, 1), add(1, -3), add(2, 1000)];
+    let Handler::Program(program) = nothing(6) else { unreachable!("a program") };
+    let program = Program { only_counts: false, adds: Some(Rc::from(adds)), ..program };
+    // The first hit finds no cells, and the agent does all of it.
+    let checks = "
+        run(); check_kept(sum, registers[6]); CHECK(hits == 1 && cells[6] == 0 && cells[0] == 0);
+        cells[2] = 0xffffffff;
+        run(); run(); check_kept(sum, registers[6]);
+        CHECK(hits == 1 && cells[6] == 2 && cells[0] == 2 && cells[1] == -6ull && cells[2] == 0x1000007cfull);";
+    for self_pointer in [false, true] {
+        run("probed", &[Handler::Program(program.clone())], self_pointer, checks);
     }
 }
 

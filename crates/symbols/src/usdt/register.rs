@@ -28,6 +28,8 @@ const R8_TO_R15: [u8; 8] = [9, 8, 7, 6, 3, 2, 1, 0];
 impl Register {
     /// The stack pointer of x86-64.
     pub const RSP: Register = Register { word: 19, size: 8, shift: 0 };
+    /// The frame pointer of x86-64.
+    pub const RBP: Register = Register { word: 4, size: 8, shift: 0 };
     /// The program counter of x86.
     pub const RIP: Register = Register { word: 16, size: 8, shift: 0 };
 

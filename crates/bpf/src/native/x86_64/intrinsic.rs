@@ -17,16 +17,12 @@ pub enum Intrinsic {
     Clock(Clock),
     /// `hist_bucket`
     Bucket,
-    /// `get_attach_cookie`, `get_func_ip`
-    Constant(u64),
 }
 
 /// The intrinsic for a helper, if there is one.
 pub fn find(env: &Env, number: u32) -> Option<Intrinsic> {
     match number {
         5 => env.clock.map(Intrinsic::Clock),
-        173 => env.func_ip.map(Intrinsic::Constant),
-        174 => env.attach_cookie.map(Intrinsic::Constant),
         HIST_BUCKET => Some(Intrinsic::Bucket),
         _ => None,
     }
@@ -41,7 +37,6 @@ impl Lower<'_> {
         self.changes(dst);
         self.flags = true;
         match intrinsic {
-            Intrinsic::Constant(value) => self.emit.mov_imm(dst, value),
             Intrinsic::Bucket => self.bucket(step, dst),
             Intrinsic::Clock(clock) => self.clock(step, dst, clock),
         }

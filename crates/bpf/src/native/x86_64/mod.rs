@@ -64,7 +64,7 @@ mod place;
 use sidestep_isa::x86::emit::Reg as Machine;
 
 use crate::codec::DecodeError;
-use crate::insn::{Imm64, Insn};
+use crate::insn::{Imm64, Insn, Reg};
 use crate::pass::body::Body;
 use crate::program::{self, Program};
 use crate::verify::Facts;
@@ -194,6 +194,11 @@ pub enum CompileError {
     Cells { at: usize },
 }
 
+/// `get_func_ip`
+const GET_FUNC_IP: u32 = 173;
+/// `get_attach_cookie`
+const GET_ATTACH_COOKIE: u32 = 174;
+
 /// Programs with more instructions are compiled as they are.
 const MAX_FOLDED: usize = 1 << 16;
 
@@ -227,6 +232,16 @@ pub fn compile(program: &Program, facts: &Facts, env: &Env, shape: Shape) -> Res
         map,
         go,
     })
+}
+
+/// A helper that always gives the same is a load of that: nothing needs its context.
+fn constant(env: &Env, insn: Insn) -> Insn {
+    let value = match insn {
+        Insn::CallHelper(GET_FUNC_IP) => env.func_ip,
+        Insn::CallHelper(GET_ATTACH_COOKIE) => env.attach_cookie,
+        _ => None,
+    };
+    value.map_or(insn, |value| Insn::LoadImm64 { dst: Reg::R0, imm: Imm64::Value(value) })
 }
 
 impl Shape {
@@ -269,10 +284,13 @@ impl<'a> Source<'a> {
         for insn in program.iter() {
             let (at, insn) = insn?;
             starts[at] = true;
-            steps.push(Step::plain(at, insn));
+            steps.push(Step::plain(at, constant(env, insn)));
         }
         // One that was not verified is compiled as it is, for as far as it can be.
-        let body = Body::new(program, facts, &[]).filter(|body| body.nodes.len() <= MAX_FOLDED);
+        let mut body = Body::new(program, facts, &[]).filter(|body| body.nodes.len() <= MAX_FOLDED);
+        for node in body.iter_mut().flat_map(|body| &mut body.nodes) {
+            node.insn = constant(env, node.insn);
+        }
         match &body {
             Some(body) => fold::fold(&mut steps, body, &shape)?,
             None if shape.site().is_some() => return Err(CompileError::Inline { at: 0 }),

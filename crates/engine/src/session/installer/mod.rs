@@ -440,7 +440,7 @@ impl Installer {
                 }
             }
             descs.extend(describe(&jobs, &p, desc));
-            let handler = regions.programs.handler(&action, number, cookie, asked(&p), &p.part);
+            let handler = regions.programs.handler(&action, (number, desc.pair), cookie, asked(&p), &p.part);
             if let Some(original) = regions.programs.original(&action) {
                 originals.push((site(&p), original));
             }

@@ -59,13 +59,22 @@ impl Asm {
         self.raw(&[0x31, 0xc0 | reg.low() << 3 | reg.low()]);
     }
 
-    /// `add dword [base + disp], 1; adc dword [base + disp + 4], 0`: a word of 64 bits that no
-    /// other thread writes.
-    pub fn add_one_32(&mut self, base: Reg, disp: i32) {
-        self.mem(&[], &[0x83], 0, base, disp);
-        self.raw(&[1]);
+    /// `add dword [base + disp], number; adc dword [base + disp + 4], sign`: a word of 64 bits that
+    /// no other thread writes. A signal handler in between that adds to the same word leaves its own
+    /// carry, and this one's in the flags.
+    pub fn add_32(&mut self, base: Reg, disp: i32, number: i32) {
+        match i8::try_from(number) {
+            Ok(short) => {
+                self.mem(&[], &[0x83], 0, base, disp);
+                self.raw(&[short as u8]);
+            }
+            Err(_) => {
+                self.mem(&[], &[0x81], 0, base, disp);
+                self.raw(&number.to_le_bytes());
+            }
+        }
         self.mem(&[], &[0x83], 2, base, disp.wrapping_add(4));
-        self.raw(&[0]);
+        self.raw(&[if number < 0 { 0xff } else { 0 }]);
     }
 }
 
@@ -101,7 +110,8 @@ mod tests {
         a.cmp_mem(Reg::Rdx, 0x4000_0040, Reg::Rcx);
         a.cmp_imm8(Reg::Rbx, 8, 0);
         a.test(Reg::Rcx);
-        a.add_one_32(Reg::Rcx, 0x400);
+        a.add_32(Reg::Rcx, 0x400, 1);
+        a.add_32(Reg::Rcx, 8, -300);
         a.add(Reg::Rcx, Reg::Rdx);
         a.imul_imm(Reg::Rcx, Reg::Rax, 0x60);
         a.pushf();
@@ -140,6 +150,8 @@ mod tests {
             "test %ecx,%ecx",
             "addl $1,0x400(%ecx)",
             "adcl $0,0x404(%ecx)",
+            "addl $0xFFFFFED4,8(%ecx)",
+            "adcl $0xFFFFFFFF,0xC(%ecx)",
             "add %edx,%ecx",
             "imul $0x60,%eax,%ecx",
             "pushf",
