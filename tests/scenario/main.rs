@@ -40,7 +40,6 @@ mod promotion;
 mod protection;
 mod provider;
 mod races;
-mod rack;
 mod random;
 mod realworld;
 mod records;

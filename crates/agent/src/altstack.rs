@@ -38,7 +38,7 @@ fn leave(agent: Agent) {
         return;
     }
     let ours = blocked::ours(agent);
-    for (index, number) in SIGNALS.into_iter().enumerate().filter(|(_, number)| ours & set_of(*number) != 0) {
-        guard::set_flags(agent, number as u64, &signal::old_action(agent, index));
+    for (index, number) in SIGNALS.iter().enumerate().filter(|(_, number)| ours & set_of(**number) != 0) {
+        guard::set_flags(agent, *number as u64, &signal::old_action(agent, index));
     }
 }

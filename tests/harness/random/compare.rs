@@ -330,9 +330,17 @@ fn instructions(program: &Path, is_static: bool) -> Vec<Site> {
     all
 }
 
+/// The name in the source, of a mangled one: its length stands in front of it.
+fn source_name(name: &str) -> &str {
+    let Some(mangled) = name.strip_prefix("_Z") else { return name };
+    let rest = mangled.trim_start_matches(|c: char| c.is_ascii_digit());
+    let len = mangled[..mangled.len() - rest.len()].parse().ok();
+    len.and_then(|len: usize| rest.get(..len)).unwrap_or(rest)
+}
+
 /// Whether a symbol is of the program and not of the C library.
 fn is_own(name: &str) -> bool {
-    let plain = name.trim_start_matches("_Z").trim_start_matches(|c: char| c.is_ascii_digit());
+    let plain = source_name(name);
     let word: String = plain.chars().take_while(|c| c.is_ascii_alphabetic()).collect();
     let rest = plain[word.len()..].chars().next();
     match word.as_str() {

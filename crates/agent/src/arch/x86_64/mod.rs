@@ -126,7 +126,10 @@ pub type KernelAction = SigAction;
 /// To it.
 #[must_use]
 pub fn kernel_action(action: &SigAction) -> KernelAction {
-    *action
+    // Word by word: a copy of the whole would go through an xmm register, which thunks do not save.
+    let word = |word: &u64| core::hint::black_box(*word);
+    let SigAction { handler, flags, restorer, mask } = action;
+    SigAction { handler: word(handler), flags: word(flags), restorer: word(restorer), mask: word(mask) }
 }
 
 /// An argument of a system call.

@@ -512,7 +512,8 @@ impl<'s, 'a> Lower<'s, 'a> {
     /// Memory of the thread, of this program alone.
     fn scratch(&mut self, len: usize) -> u32 {
         let at = self.shared.scratch;
-        self.shared.scratch += len.next_multiple_of(8) as u32;
+        // Also what has no bytes needs a place that exists.
+        self.shared.scratch += len.next_multiple_of(8).max(8) as u32;
         at
     }
 
