@@ -223,7 +223,8 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
             initial: constants.clone(),
             ..map("constants", MapKind::Array, 4, constants.len() as u32, 1)
         },
-        map("scratch", MapKind::PercpuArray, 4, scratch, 1),
+        // A buffer of no bytes may end there, and helpers look at one byte at least.
+        map("scratch", MapKind::PercpuArray, 4, scratch + 8, 1),
         map("faults", MapKind::PercpuArray, 4, 8 * checked.blocks.len() as u32, 1),
         map("names", MapKind::Array, 4, text_room(NAME) as u32, 1),
         map("command", MapKind::Array, 4, 8, 1),
@@ -512,8 +513,7 @@ impl<'s, 'a> Lower<'s, 'a> {
     /// Memory of the thread, of this program alone.
     fn scratch(&mut self, len: usize) -> u32 {
         let at = self.shared.scratch;
-        // Also what has no bytes needs a place that exists.
-        self.shared.scratch += len.next_multiple_of(8).max(8) as u32;
+        self.shared.scratch += len.next_multiple_of(8) as u32;
         at
     }
 
