@@ -1,6 +1,6 @@
 //! How an input is made from a good one: bytes, numbers that lengths and indices are checked
-//! against, pieces of itself or of another, cuts. Where a format says where its structures are, they
-//! are hit more often than the rest.
+//! against, pieces of itself or of another, cuts. Where a format says where its structures are,
+//! they are hit more often than the rest.
 
 use std::ops::Range;
 

@@ -246,8 +246,8 @@ fn line(input: &[u8]) -> bool {
     let Some(source) = text(input) else { return false };
     let (line, filter) = source.split_once('\n').unwrap_or((source, ""));
     let Ok(event) = Event::parse(line).map_err(|error| error.render(line)) else { return false };
-    // What is listed means the same, where the line names the event: a name that is made of a path, as
-    // the kernel makes it, may be none that it takes.
+    // What is listed means the same, where the line names the event: a name that is made of a path,
+    // as the kernel makes it, may be none that it takes.
     if line.starts_with("p:e ") || line.starts_with("r:e ") {
         let listed = event.to_string();
         assert_eq!(Event::parse(&listed).map(|again| again.to_string()).as_deref(), Ok(&*listed), "{line}");

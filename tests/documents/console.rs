@@ -10,9 +10,9 @@
 //! ````
 //!
 //! All blocks of a page run in one shell, in an empty folder with links to the folders of the
-//! checkout. A line `…` stands for any lines, `…` in a line for any text, and a number for any other
-//! number. A command without output in the document may print anything. Its exit status must be 0,
-//! or that of a comment at its end, `# exit status 2`.
+//! checkout. A line `…` stands for any lines, `…` in a line for any text, and a number for any
+//! other number. A command without output in the document may print anything. Its exit status must
+//! be 0, or that of a comment at its end, `# exit status 2`.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What is asked of dependencies: a licence that MIT and Apache-2.0 go with, and one version of each.
+//! What is asked of dependencies: a licence that MIT and Apache-2.0 go with, and one version of
+//! each.
 //!
 //! `cargo tree` knows both without a network. Security advisories are not looked at: their list
 //! changes every day, so it has to be downloaded (`cargo deny check advisories` does).

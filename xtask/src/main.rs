@@ -1,4 +1,5 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random`, `rules`, `rack` and `fuzz`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random`, `rules`, `rack`
+//! and `fuzz`.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -298,8 +298,8 @@ impl Stopped {
         self.calls.call(&self.process, &maps, &mut self.threads, nr as u64, args)
     }
 
-    /// [`Stopped::call`] by a certain thread, for what each thread has of its own. Costs some 0.1 ms,
-    /// as the thread is put back to where it was at once.
+    /// [`Stopped::call`] by a certain thread, for what each thread has of its own. Costs some 0.1
+    /// ms, as the thread is put back to where it was at once.
     pub fn call_in(&mut self, tid: i32, nr: libc::c_long, args: [u64; 6]) -> Result<u64, CallError> {
         self.end_calls()?;
         self.calls.only = Some(tid);
@@ -308,9 +308,9 @@ impl Stopped {
         self.end_calls().and(result)
     }
 
-    /// The same as [`Stopped::call`] for several calls, of which none depends on what another one gives; the results are
-    /// in their order. All are made, whether one fails or not: the error is that of the first which
-    /// has.
+    /// The same as [`Stopped::call`] for several calls, of which none depends on what another one
+    /// gives; the results are in their order. All are made, whether one fails or not: the error is
+    /// that of the first which has.
     pub fn batch(&mut self, at: &Batch, calls: &[Call]) -> Result<Vec<u64>, CallError> {
         let maps = self.maps_for_calls()?;
         *self.maps.borrow_mut() = None;

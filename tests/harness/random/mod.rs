@@ -1,8 +1,8 @@
 //! Random programs, to compare what they compute with probes and without.
 //!
 //! A number makes a program: its source, its compiler and options are drawn from it, the same at
-//! every run. Nothing here knows what Sidestep does with code. The oracles are the unprobed run, for
-//! what the program prints, and callgrind, for how often each instruction runs.
+//! every run. Nothing here knows what Sidestep does with code. The oracles are the unprobed run,
+//! for what the program prints, and callgrind, for how often each instruction runs.
 
 mod compare;
 mod expressions;

@@ -137,8 +137,8 @@ impl Facts {
                 self.frames.push(frame.clone());
                 self.arrive(frame.start, "unwind information");
             } else if let Some(data) = line.trim().strip_prefix("Augmentation data:") {
-                // The distance of four bytes that DW_EH_PE_pcrel and DW_EH_PE_sdata4 make. It is behind length, id,
-                // start, length of the function and the length of this.
+                // The distance of four bytes that DW_EH_PE_pcrel and DW_EH_PE_sdata4 make. It is
+                // behind length, id, start, length of the function and the length of this.
                 let bytes: Vec<u8> = data.split_whitespace().filter_map(|b| u8::from_str_radix(b, 16).ok()).collect();
                 let Ok(distance) = bytes.try_into().map(i32::from_le_bytes) else { continue };
                 if frame.is_empty() || distance == 0 {

@@ -83,7 +83,8 @@ fn parse_pattern(text: &str, regexp: bool) -> Pattern {
     pattern::parse(text, regexp).unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message))
 }
 
-/// The same of what can be counted: a USDT probe, too, as bcc writes it, `u:OBJECT:[PROVIDER:]NAME`.
+/// The same of what can be counted: a USDT probe, too, as bcc writes it,
+/// `u:OBJECT:[PROVIDER:]NAME`.
 fn parse_counted(text: &str, regexp: bool) -> Pattern {
     let parts: Vec<&str> = text.split(':').collect();
     match *parts {

@@ -138,8 +138,8 @@ Examples:
   sidestep man language                            # sidestep-language(7)
   sidestep man --dir /usr/local/share/man          # all of them, in man1/ and man7/")]
 pub struct Man {
-    /// The command whose page is printed; language: the language of scripts. Without it, the page of
-    /// sidestep itself.
+    /// The command whose page is printed; language: the language of scripts. Without it, the page
+    /// of sidestep itself.
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     pub page: Option<String>,
     /// Write all pages to DIR/man1 and DIR/man7.

@@ -326,9 +326,9 @@ impl Programs {
         let stack = stack + facts.helpers.iter().map(|number| helper_stack(*number)).fold(AGENT_STACK, i32::max);
         let whole = interpret || self.counts_rejected;
         let filter = if whole { None } else { pass::filter(&linked).map(Rc::new) };
-        // Nothing keeps a signal handler out of a part of a detour. A program that lets the function
-        // return needs the stack as it was in front of the first instruction, as a part of a detour
-        // behind that instruction has it not.
+        // Nothing keeps a signal handler out of a part of a detour. A program that lets the
+        // function return needs the stack as it was in front of the first instruction, as a part of
+        // a detour behind that instruction has it not.
         let changes = thunk.changes != thunk::Context::default() || thunk.overrides;
         let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
         self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, replaces: None, asks: None });
