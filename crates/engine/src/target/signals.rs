@@ -123,8 +123,8 @@ pub(crate) fn install(
     open_threads(regions, stopped, positions, new)
 }
 
-/// Do threads share an alternate signal stack? Where some do, nearly all do: so only some are asked.
-/// What threads set from now on, the agent sees (`agent::altstack`).
+/// Do threads share an alternate signal stack? Where some do, nearly all do, so only some are
+/// asked. What threads set from now on, the agent sees (`agent::altstack`).
 fn share_a_stack(stopped: &mut Stopped, room: Room) -> Result<bool, SessionError> {
     /// Each of them takes some 0.1 ms of the pause.
     const ASKED: usize = 16;
