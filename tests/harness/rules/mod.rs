@@ -39,7 +39,7 @@ pub struct Compared {
 pub struct Broken {
     /// The probed address.
     pub at: u64,
-    /// How.
+    /// Which rule the plan breaks, with the addresses, in one sentence.
     pub how: String,
 }
 
