@@ -64,10 +64,10 @@ static void *spin(void *number)
     stack_t stack = {.ss_sp = stacks[0], .ss_size = SIZE};
     long n = (long)number, sum = 0, i = 0;
     sigaltstack(&stack, 0);
-    for (; go_on; i++)
-        sum += leaf(i);
-    /* What a call of each round has added; 0 if all of them were right. */
-    sums[n] = sum - (3 * (i * (i - 1) / 2) + i);
+    /* 0 if all results are right. A `long` may have 32 bits. */
+    for (; go_on; i = (i + 1) & 0xffff)
+        sum += leaf(i) ^ (i * 3 + 1);
+    sums[n] = sum;
     return 0;
 }
 
