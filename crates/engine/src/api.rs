@@ -8,6 +8,8 @@ use sidestep_bpf::verify::{Rules, Verified, VerifyError, verify};
 use sidestep_isa::{FileOff, Va};
 use sidestep_plan::explain::Returns;
 use sidestep_plan::{Plan, Technique};
+
+use crate::planning::refusal::Refusal;
 pub use sidestep_wire::Histogram;
 use sidestep_wire::Hit;
 
@@ -523,7 +525,7 @@ pub struct Explained {
     /// Object path.
     pub object: PathBuf,
     /// The plan or the refusal.
-    pub plan: Result<Plan, sidestep_plan::Refusal>,
+    pub plan: Result<Plan, Refusal>,
     /// How its returns are watched, of a function.
     pub returns: Returns,
 }

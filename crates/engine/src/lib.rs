@@ -34,6 +34,7 @@ pub use error::{Inside, NoMatch, SessionError};
 pub use patch::left::{Detached, detach};
 pub use patch::switch::Switched;
 pub use patch::toggle::{disable, enable, optimize};
+pub use planning::refusal::{Refusal, RefusalReason, Unproven};
 pub use programs::controller::{Local, RunError};
 pub use protection::calibration::target as calibration_target;
 pub use protection::{Disabled, Event, Overhead, Protection};

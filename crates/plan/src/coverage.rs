@@ -144,14 +144,14 @@ impl Tally {
                 *self.numbers.techniques.entry(choice.technique).or_default() += 1;
                 if choice.technique == Technique::Trap {
                     for rejected in choice.rejected {
-                        self.note((Some(rejected.technique), general(&rejected.reason)), 1, va);
+                        self.note((Some(rejected.technique), general(&rejected.reason.to_string())), 1, va);
                     }
                 }
             }
             Err(_) if stretch.fault.is_some() => self.numbers.data += 1,
             Err(reason) => {
                 self.numbers.refused += 1;
-                self.note((None, general(&reason)), 1, va);
+                self.note((None, general(&reason.to_string())), 1, va);
             }
         }
     }
@@ -184,11 +184,11 @@ impl Tally {
                 *self.numbers.techniques.entry(worst.technique).or_default() += 1;
                 if worst.technique == Technique::Trap {
                     for rejected in worst.rejected {
-                        self.note((Some(rejected.technique), general(&rejected.reason)), 1, worst.asked);
+                        self.note((Some(rejected.technique), general(&rejected.reason.to_string())), 1, worst.asked);
                     }
                 }
             }
-            Err(refusal) => refuse(refusal.reason),
+            Err(refusal) => refuse(refusal.reason.to_string()),
         }
     }
 

@@ -13,11 +13,12 @@ use std::fmt;
 
 use sidestep_isa::x86::stack::Stack;
 use sidestep_isa::x86::thunk::thunk;
-use sidestep_isa::x86::{Flow, Insn};
+use sidestep_isa::x86::{DecodeError, Flow, Insn};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::family::Leads;
 use crate::index::Index;
+use crate::reason::{Fault, UnknownJumps};
 use crate::sweep::Borders;
 
 /// An instruction by which a function ends.
@@ -70,22 +71,16 @@ impl Exits {
 }
 
 /// Why the exits of a function are not known.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoExits {
     /// No function starts there.
     NotAFunction,
     /// What is on top of the stack at its entry is no return address, by its unwind information.
     OddFrame,
     /// The instructions are not known for certain.
-    Undecodable {
-        /// Why, a clause.
-        reason: String,
-    },
+    Undecodable(Fault),
     /// Not all jumps are understood.
-    UnknownJumps {
-        /// Why, a clause.
-        reason: String,
-    },
+    UnknownJumps(UnknownJumps),
     /// An indirect jump that may stay in the function or leave it.
     Ambiguous {
         /// Link-time address of the jump.
@@ -137,7 +132,8 @@ impl fmt::Display for NoExits {
         match self {
             NoExits::NotAFunction => f.write_str("it is not the start of a function"),
             NoExits::OddFrame => f.write_str("its unwind information says that no ordinary call leads to it"),
-            NoExits::Undecodable { reason } | NoExits::UnknownJumps { reason } => f.write_str(reason),
+            NoExits::Undecodable(fault) => fault.fmt(f),
+            NoExits::UnknownJumps(unknown) => unknown.fmt(f),
             NoExits::Ambiguous { at } => write!(f, "the indirect jump at {at} may stay in the function or leave it"),
             NoExits::Unbalanced { at, depth } => {
                 write!(f, "at the exit at {at} the stack pointer is {depth} bytes from where it was at the entry")
@@ -324,10 +320,10 @@ impl Walk<'_, '_> {
                 false => Err(NoExits::OpenEnd { at: va }),
             };
         }
-        if let Some(reason) = stretch.fault.clone() {
-            return Err(NoExits::Undecodable { reason });
+        if let Some(fault) = stretch.fault {
+            return Err(NoExits::Undecodable(fault));
         }
-        let undecodable = || NoExits::Undecodable { reason: format!("the bytes at {va} are no instruction") };
+        let undecodable = || NoExits::Undecodable(DecodeError { at: va }.into());
         let insn = self.index.code().insn_at(va).ok_or_else(undecodable)?;
         let stack = self.states.get(&va).copied().unwrap_or(Stack::UNKNOWN);
         let after = stack.after(&insn);
@@ -471,9 +467,9 @@ impl Walk<'_, '_> {
             }
             (Leads::Pointer, _) => return Err(NoExits::Ambiguous { at: insn.va() }),
             (Leads::Lost | Leads::Computed, _) => {
-                let known = family.and_then(|family| family.unknown.clone());
-                let reason = known.unwrap_or_else(|| format!("the indirect jump at {} is not understood", insn.va()));
-                return Err(NoExits::UnknownJumps { reason });
+                let known = family.and_then(|family| family.unknown);
+                let unknown = known.unwrap_or(UnknownJumps::NotUnderstood { jump: insn.va() });
+                return Err(NoExits::UnknownJumps(unknown));
             }
         }
         Ok(())

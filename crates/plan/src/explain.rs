@@ -152,6 +152,7 @@ mod tests {
     use super::*;
     use crate::lead::Lead;
     use crate::plan::{Rejected, Technique};
+    use crate::reason::Reason;
     use sidestep_isa::x86::Passed;
     use sidestep_isa::{Len, Va};
 
@@ -179,7 +180,7 @@ mod tests {
             dead_regs: 1 | 1 << 11,
             dead_flags: true,
             returns: Ok(0),
-            rejected: vec![Rejected { technique: Technique::Jump, reason: "the instruction has 1 byte".to_owned() }],
+            rejected: vec![Rejected { technique: Technique::Jump, reason: Reason::LoopHead }],
             blocked_by: Vec::new(),
             gate: false,
         };
@@ -195,7 +196,7 @@ mod tests {
   exit        0x1010  ret: jump over several, from 0x100c
   uprobes     of the kernel at this address may come and go: both see each hit
   not live    rax r11 flags
-  no better   jump: the instruction has 1 byte";
+  no better   jump: a loop jumps back to it";
         let exit = Plan {
             asked: Va(0x1010),
             site: Va(0x100c),

@@ -9,6 +9,7 @@ use sidestep_isa::{Va, x86};
 use crate::index::number_of;
 use crate::object::{Bytes, ObjectCode};
 use crate::parallel;
+use crate::reason::UnknownJumps;
 use crate::sweep::{Borders, Stretch};
 
 /// Entries of one jump table that are read at most.
@@ -35,7 +36,7 @@ pub(crate) struct Family {
     /// The indirect jumps through values, sorted, and where each goes.
     pub jumps: Vec<(Va, Leads)>,
     /// Why not all of its indirect jumps are understood.
-    pub unknown: Option<String>,
+    pub unknown: Option<UnknownJumps>,
     /// Addresses in text that its instructions name.
     named: Vec<Va>,
     /// Those of them to which it adds distances from tables that were found.
@@ -115,14 +116,14 @@ impl Families {
 
         // A jump that is not understood may go to any address that its function names, also in
         // another one.
-        let mut strays: Vec<(usize, String)> = Vec::new();
+        let mut strays: Vec<(usize, UnknownJumps)> = Vec::new();
         for (number, family) in &known {
-            let Some(reason) = &family.unknown else {
+            let Some(reason) = family.unknown else {
                 continue;
             };
             for value in &family.named {
                 if starts.binary_search(value).is_err() {
-                    strays.extend(stretch_of(*value).map(|s| (of[s], reason.clone())).filter(|s| s.0 != *number));
+                    strays.extend(stretch_of(*value).map(|s| (of[s], reason)).filter(|s| s.0 != *number));
                 }
             }
         }
@@ -135,9 +136,9 @@ impl Families {
     }
 
     /// Not all is known of a stretch's family: why.
-    pub fn doubt(&mut self, stretch: usize, reason: &str) {
+    pub fn doubt(&mut self, stretch: usize, reason: UnknownJumps) {
         if let Some(family) = self.of.get(stretch) {
-            self.known.entry(*family).or_default().unknown.get_or_insert_with(|| reason.to_owned());
+            self.known.entry(*family).or_default().unknown.get_or_insert(reason);
         }
     }
 
@@ -162,7 +163,7 @@ impl Families {
             let Some(number) = number_of(stretches, *va) else { continue };
             let own = &stretches[number];
             if own.boundaries.get(va.since(own.start) as usize) {
-                self.doubt(number, &format!("code computes with {va}"));
+                self.doubt(number, UnknownJumps::ComputedLabel { label: *va });
             }
         }
     }
@@ -223,8 +224,8 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
     let mut family = Family::default();
     let mut insns = Vec::new();
     for stretch in members.iter().map(|m| &stretches[*m]) {
-        if let Some(fault) = &stretch.fault {
-            family.unknown.get_or_insert_with(|| fault.clone());
+        if let Some(fault) = stretch.fault {
+            family.unknown.get_or_insert(fault.into());
         }
         if stretch.borders != Borders::Gap {
             let bytes = code.text_at(stretch.start, stretch.end).unwrap_or_default();
@@ -241,12 +242,12 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
                 family.bases.extend(tables.iter().filter(|table| table.certain).map(|table| table.base));
                 family.jumps.push((jump, if found { Leads::Table } else { Leads::Lost }));
                 if !found {
-                    family.unknown.get_or_insert_with(|| format!("the jump table of the jump at {jump} was not found"));
+                    family.unknown.get_or_insert(UnknownJumps::LostTable { jump });
                 }
             }
             Origin::Computed => {
                 family.jumps.push((jump, Leads::Computed));
-                family.unknown.get_or_insert_with(|| format!("the indirect jump at {jump} goes to a computed address"));
+                family.unknown.get_or_insert(UnknownJumps::Computed { jump });
             }
         }
     }

@@ -10,6 +10,7 @@ use sidestep_isa::Va;
 use sidestep_isa::x86::Flow;
 
 use crate::index::Index;
+use crate::reason::NotPaired;
 
 /// How a call of a Go function is known until it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,21 +25,21 @@ pub enum GoCall {
 /// How a call of the Go function that starts at `entry` is known until it ends.
 ///
 /// # Errors
-/// Nobody can tell; the reason, a clause.
-pub fn go_call(index: &Index<'_>, entry: Va) -> Result<GoCall, &'static str> {
+/// Nothing tells the calls apart for certain.
+pub fn go_call(index: &Index<'_>, entry: Va) -> Result<GoCall, NotPaired> {
     let code = index.code().text_from(entry).unwrap_or_default();
     if stack_check(code).is_some() {
         // Compiled code has its goroutine in `r14` all the time (cmd/compile/abi-internal.md). What
         // loads it is assembly, which may use the register for something else.
         let loads = code.starts_with(&LOAD_R14) || code.starts_with(&LOAD_RCX);
-        return if loads { Err("it is assembly, or of a Go before 1.17") } else { Ok(GoCall::ByGoroutine) };
+        return if loads { Err(NotPaired::Assembly) } else { Ok(GoCall::ByGoroutine) };
     }
     let stretch = index.stretch(entry).map(|(_, stretch)| stretch).filter(|stretch| stretch.start == entry);
-    let insns = stretch.ok_or("where it ends is not known")?.insns().map(|va| index.code().insn_at(va));
+    let insns = stretch.ok_or(NotPaired::NoEnd)?.insns().map(|va| index.code().insn_at(va));
     let calls = |flow| matches!(flow, Flow::Call(_) | Flow::CallIndirect);
     match insns.into_iter().all(|insn| insn.is_some_and(|insn| !calls(insn.flow()))) {
         true => Ok(GoCall::BySlot),
-        false => Err("it calls others without a check of its stack, which may move"),
+        false => Err(NotPaired::MovingStack),
     }
 }
 

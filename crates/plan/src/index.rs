@@ -11,6 +11,7 @@ use sidestep_isa::{Isa, Len, Va};
 use crate::discover::discover;
 use crate::family::{Families, Family};
 use crate::object::{Bytes, Extent, ObjectCode, Rewritten};
+use crate::reason::Reason;
 use crate::sweep::{self, Borders, Edge, How, Stretch};
 
 /// An object's code, indexed: where functions are, and all places that control or pointers can lead
@@ -137,18 +138,12 @@ impl<'a> Index<'a> {
     }
 
     /// Why an instruction must stay as it is, where it is.
-    pub(crate) fn stays(&self, insn: &Insn) -> Option<String> {
+    pub(crate) fn stays(&self, insn: &Insn) -> Option<Reason> {
         // The sequence, or the signature of its abort handler.
         let meets = |e: &&Extent| e.start < insn.next() && insn.va() < e.start.plus(e.len);
-        let sequence = self.code.restartable.iter().find(meets).map(|Extent { start, .. }| {
-            format!(
-                "`{insn}` is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer"
-            )
-        });
-        sequence.or_else(|| {
-            let place = self.rewritten(insn)?;
-            Some(format!("the program itself changes `{insn}` at {} ({})", insn.va(), place.by))
-        })
+        let sequence = self.code.restartable.iter().find(meets);
+        let sequence = sequence.map(|extent| Reason::RestartableSequence { insn: *insn, start: extent.start });
+        sequence.or_else(|| Some(Reason::Rewritten { insn: *insn, by: self.rewritten(insn)?.by }))
     }
 
     /// Whether somebody is known to jump or call to an address from `from` up to, not including,
@@ -381,57 +376,55 @@ impl<'a> Index<'a> {
         self.left.push(function);
     }
 
-    /// Who may jump to an address from `from` up to, not including, `to`: a clause for the user.
+    /// Who may jump to an address from `from` up to, not including, `to`.
     /// Complete but for indirect jumps to computed addresses: see [`Index::control_flow_known`].
-    pub(crate) fn arrival(&self, from: Va, to: Va) -> Option<String> {
-        if let Some(Edge { target, source, how }) = self.edges_to(from, to).first() {
+    pub(crate) fn arrival(&self, from: Va, to: Va) -> Option<Reason> {
+        if let Some(&Edge { target, source: source_at, how }) = self.edges_to(from, to).first() {
             return Some(match how {
-                How::Call => format!("a call at {source} goes to {target}"),
-                How::Maybe => format!("bytes at {source}, which may be code, refer to {target}"),
-                How::Jump | How::Branch if source > target => {
-                    format!("the code at {source} jumps back to {target}")
-                }
-                How::Jump | How::Branch => format!("the code at {source} jumps to {target}"),
+                How::Call => Reason::Call { source_at, target },
+                How::Maybe => Reason::MaybeJump { source_at, target },
+                How::Jump | How::Branch if source_at > target => Reason::JumpBack { source_at, target },
+                How::Jump | How::Branch => Reason::Jump { source_at, target },
             });
         }
-        if let Some(label) = first(&self.found.labels, from, to) {
-            return Some(format!("another symbol or function starts at {label}"));
+        if let Some(at) = first(&self.found.labels, from, to) {
+            return Some(Reason::Symbol { at });
         }
-        if let Some(pad) = first(&self.found.landing_pads, from, to) {
-            return Some(format!("exceptions land at {pad}"));
+        if let Some(at) = first(&self.found.landing_pads, from, to) {
+            return Some(Reason::LandingPad { at });
         }
-        first(&self.found.named, from, to).map(|named| format!("the program holds a pointer to {named}"))
+        first(&self.found.named, from, to).map(|at| Reason::Pointer { at })
     }
 
     /// Whether all jumps of the function around `va` are known, and none goes through a table to an
-    /// address after `from` and before `to`. If not, why, as a clause for the user.
-    pub(crate) fn control_flow_known(&self, from: Va, to: Va) -> Result<(), String> {
+    /// address after `from` and before `to`. If not, why.
+    pub(crate) fn control_flow_known(&self, from: Va, to: Va) -> Result<(), Reason> {
         let Some((number, stretch)) = self.stretch(from) else {
-            return Err(format!("{from} is outside all executable sections"));
+            return Err(Reason::OutsideText { at: from });
         };
         match stretch.borders {
             Borders::Known | Borders::Found => {}
             Borders::Guessed => {
-                return Err("the function's end is not known (its symbol has no size)".into());
+                return Err(Reason::EndNotKnown);
             }
             Borders::Gap => {
-                return Err(format!("no symbol or unwind information covers {from}, and no walk reaches it"));
+                return Err(Reason::NotCovered { at: from });
             }
         }
         if self.is_led_to(stretch) {
             if let Some(target) = first(&self.found.table_targets, Va(from.0 + 1), to) {
-                return Err(format!("a jump table may lead to {target}"));
+                return Err(Reason::JumpTable { target });
             }
         }
         let Some(family) = self.found.families.of_stretch(number) else {
             return Ok(());
         };
         let leaves = stretch.fault.is_none() && self.left.contains(&stretch.start);
-        if let Some(reason) = family.unknown.as_ref().filter(|_| !leaves) {
-            return Err(reason.clone());
+        if let Some(unknown) = family.unknown.filter(|_| !leaves) {
+            return Err(unknown.into());
         }
         match first(&family.targets, Va(from.0 + 1), to) {
-            Some(target) => Err(format!("a jump table may lead to {target}")),
+            Some(target) => Err(Reason::JumpTable { target }),
             None => Ok(()),
         }
     }

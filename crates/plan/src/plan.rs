@@ -8,6 +8,7 @@ use sidestep_isa::x86::{self, DecodeError, Insn};
 use sidestep_isa::{Isa, Len, Va};
 
 use crate::lead::Lead;
+use crate::reason::{NoReplacedReturn, Reason};
 
 /// How a hit leaves the original code. Best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -138,7 +139,7 @@ pub struct Plan {
     pub dead_flags: bool,
     /// Whether the function may be watched for returns by a replaced return address, and if not,
     /// why. If it may: how many bytes of arguments it takes off the stack when it returns.
-    pub returns: Result<u16, &'static str>,
+    pub returns: Result<u16, NoReplacedReturn>,
     /// Better techniques that were not possible, best first, each with its reason.
     pub rejected: Vec<Rejected>,
     /// Link-time addresses of sites inside the jump: for as long as one of them is enabled, the
@@ -171,26 +172,19 @@ impl Plan {
 pub struct Rejected {
     /// The technique that was rejected.
     pub technique: Technique,
-    /// Why, a clause for the user: `"a loop at 0x1234 jumps back to 0x1236"`.
-    pub reason: String,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// Why a site cannot be probed at all.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{asked}: {reason}")]
 pub struct Refusal {
     /// Link-time address that the user asked for.
     pub asked: Va,
-    /// Why, a clause for the user.
-    pub reason: String,
+    /// Why.
+    pub reason: Reason,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.asked, self.reason)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 impl fmt::Display for Technique {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,6 +4,7 @@ use sidestep_isa::x86::Flow;
 use sidestep_isa::{Isa, Va};
 
 use crate::plan::Plan;
+use crate::reason::NotBehind;
 
 /// `syscall`; the other ways into the kernel do not lead to the next instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -13,22 +14,21 @@ impl Plan {
     /// not.
     ///
     /// Nothing is lost by that: where a branch leads is an instruction of its own.
-    pub fn behind(&self) -> Result<Va, &'static str> {
-        const BRANCH: &str = "nothing runs behind a branch: probe the instruction that it leads to";
+    pub fn behind(&self) -> Result<Va, NotBehind> {
         if self.before_handler != 0 {
-            return Err("handlers of a Go function come behind its stack check, not behind its first instruction");
+            return Err(NotBehind::StackCheck);
         }
         let Some(first) = self.displaced.first() else {
-            return self.resume.ok_or("the instruction is not displaced");
+            return self.resume.ok_or(NotBehind::NotDisplaced);
         };
-        let insn = first.decoded(self.isa).map_err(|_| "the instruction is not known")?;
+        let insn = first.decoded(self.isa).map_err(|_| NotBehind::Undecodable)?;
         match insn.flow() {
             Flow::Next => Ok(insn.next()),
             Flow::Syscall if self.isa == Isa::X64 && first.bytes().ends_with(&SYSCALL) => Ok(insn.next()),
-            Flow::Jump(_) | Flow::Branch(_) | Flow::JumpIndirect => Err(BRANCH),
-            Flow::Call(_) | Flow::CallIndirect | Flow::Return => Err(BRANCH),
+            Flow::Jump(_) | Flow::Branch(_) | Flow::JumpIndirect => Err(NotBehind::Branch),
+            Flow::Call(_) | Flow::CallIndirect | Flow::Return => Err(NotBehind::Branch),
             Flow::Syscall | Flow::Interrupt | Flow::Stop | Flow::Far | Flow::Transaction(_) => {
-                Err("the instruction does not always lead to the one behind it")
+                Err(NotBehind::DoesNotContinue)
             }
         }
     }

@@ -7,6 +7,8 @@ use sidestep_isa::x86::{Flow, Reader};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::private::MAX_DROPPED;
 
+use crate::reason::NoReplacedReturn;
+
 /// How many tail calls are followed: `_setjmp` is `xor %esi,%esi; jmp __sigsetjmp`.
 const TAIL_CALLS: usize = 4;
 
@@ -21,7 +23,7 @@ pub(crate) fn watched<'a>(
     isa: Isa,
     text: &impl Fn(Va) -> Option<(Va, &'a [u8])>,
     entry: Va,
-) -> Result<u16, &'static str> {
+) -> Result<u16, NoReplacedReturn> {
     let mut todo = vec![entry];
     let mut done = Vec::new();
     let mut drops = None;
@@ -32,11 +34,11 @@ pub(crate) fn watched<'a>(
         done.push(entry);
         let Some((start, code)) = text(entry) else { continue };
         match walk(isa, code, start, entry) {
-            Walk::Names(_) => return Err("it looks at its own return address"),
+            Walk::Names(_) => return Err(NoReplacedReturn::LooksAtReturnAddress),
             Walk::Leaves { returns, tail_calls } => {
                 for dropped in returns {
                     if *drops.get_or_insert(dropped) != dropped {
-                        return Err("its returns take different numbers of arguments off the stack");
+                        return Err(NoReplacedReturn::DropsDiffer);
                     }
                 }
                 todo.extend(tail_calls);
@@ -46,8 +48,8 @@ pub(crate) fn watched<'a>(
     match drops.unwrap_or(0) {
         0 => Ok(0),
         // Not what compilers make: no trampoline is prepared for it.
-        _ if isa == Isa::X64 => Err("it takes its arguments off the stack"),
-        dropped if u64::from(dropped) > MAX_DROPPED => Err("it takes too many arguments off the stack"),
+        _ if isa == Isa::X64 => Err(NoReplacedReturn::DropsArguments),
+        dropped if u64::from(dropped) > MAX_DROPPED => Err(NoReplacedReturn::DropsTooMany),
         dropped => Ok(dropped),
     }
 }

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use sidestep_isa::Va;
 
+use crate::reason::Reason;
+
 /// Bytes of code that a stub takes: `jmp [rip + 0]` and an address, which reach everything.
 pub const STUB: u64 = 14;
 
@@ -69,9 +71,8 @@ impl fmt::Display for Fixed {
 /// The surroundings of an object that is planned for. All addresses are link-time ones of the
 /// object.
 pub trait Room {
-    /// Whether the probe at `site` may change, or rely on, the bytes of a range. If not, the reason
-    /// as a clause.
-    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), String>;
+    /// Whether the probe at `site` may change, or rely on, the bytes of a range. If not, why.
+    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), Reason>;
 
     /// From now on the range belongs to the probe at `site`.
     fn claim(&mut self, site: Va, range: Range<Va>);

@@ -12,6 +12,7 @@ use crate::go;
 use crate::index::Index;
 use crate::lead::{Lead, Placement};
 use crate::plan::{DisplacedInsn, Patch, Plan, Refusal, Rejected, SiteKind, Technique};
+use crate::reason::{NoReplacedReturn, Reason};
 use crate::returns;
 use crate::room::Room;
 use crate::sweep::{Borders, How, Stretch};
@@ -20,10 +21,6 @@ use site::Site;
 
 /// Bytes of a `jmp rel32`.
 const JUMP: usize = 5;
-/// Where a goroutine's stack ends is not looked at by the thunks of 32-bit code.
-const GO_STACKS: &str = "the stacks of 32-bit Go programs are too small for a handler";
-/// Go's runtime walks stacks by return addresses and moves them.
-const GO_RETURNS: &str = "Go moves its stacks and checks return addresses";
 
 /// Decides how to probe the code at link-time address `asked`: the start of a function, or any
 /// instruction in one. With `trap_only` better techniques than a trap are not considered, nor are
@@ -100,10 +97,11 @@ pub(crate) fn choose<'i, 'a>(
     asked: Va,
     ladder: Ladder<'_>,
     placement: Placement,
-) -> Result<Choice<'i, 'a>, String> {
+) -> Result<Choice<'i, 'a>, Reason> {
     let stretch = locate(index, asked)?;
+    // Where a goroutine's stack ends is not looked at by the thunks of 32-bit code.
     if index.code.go && index.code.isa == Isa::X86 {
-        return Err(GO_STACKS.into());
+        return Err(Reason::GoStacks);
     }
     let entry = index.is_start(asked);
     if !entry {
@@ -123,7 +121,7 @@ pub(crate) fn choose<'i, 'a>(
     let Shape { technique, region, patch } = shape;
     let displaced = site.displaced(region);
     for insn in &displaced {
-        relocated_len(index.code.isa, insn.bytes(), insn.va).map_err(|e| e.to_string())?;
+        relocated_len(index.code.isa, insn.bytes(), insn.va)?;
     }
     Ok(Choice { site, entry, check, technique, region, patch, displaced, rejected })
 }
@@ -175,63 +173,59 @@ fn complete(index: &Index<'_>, choice: Choice<'_, '_>) -> Plan {
 }
 
 /// Keeps a technique, or notes why it was not possible.
-fn attempt(rejected: &mut Vec<Rejected>, technique: Technique, shape: Result<Shape, String>) -> Option<Shape> {
+fn attempt(rejected: &mut Vec<Rejected>, technique: Technique, shape: Result<Shape, Reason>) -> Option<Shape> {
     shape.map_err(|reason| rejected.push(Rejected { technique, reason })).ok()
 }
 
-fn locate<'i>(index: &'i Index<'_>, asked: Va) -> Result<&'i Stretch, String> {
+fn locate<'i>(index: &'i Index<'_>, asked: Va) -> Result<&'i Stretch, Reason> {
     match index.stretch(asked) {
-        None => Err("no executable section of the object holds this address".into()),
-        Some((_, stretch)) if stretch.borders == Borders::Gap => Err(format!(
-            "no function is known at this address: {} to {} is padding, data, or code that has no symbol and that no call, jump \
-             or pointer in known code leads to",
-            stretch.start, stretch.end
-        )),
+        None => Err(Reason::NoSection),
+        Some((_, stretch)) if stretch.borders == Borders::Gap => {
+            Err(Reason::NoFunction { start: stretch.start, end: stretch.end })
+        }
         Some((_, stretch)) => Ok(stretch),
     }
 }
 
 /// Whether an instruction starts at `asked`, its function decoded from the start.
-fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), String> {
-    if let Some(fault) = &stretch.fault {
-        return Err(format!("where the instructions of its function start is not certain: {fault}"));
+fn on_boundary(index: &Index<'_>, stretch: &Stretch, asked: Va) -> Result<(), Reason> {
+    if let Some(fault) = stretch.fault {
+        return Err(Reason::UncertainBoundaries(fault));
     }
     match stretch.insn_start(asked).and_then(|start| index.code.insn_at(start)) {
         Some(insn) if insn.va() == asked => Ok(()),
-        Some(insn) => {
-            Err(format!("it is inside `{insn}`: the nearest instructions start at {} and {}", insn.va(), insn.next()))
-        }
-        None => Err("its function does not decode up to it".into()),
+        Some(insn) => Err(Reason::InsideInstruction { insn }),
+        None => Err(Reason::NotDecoded),
     }
 }
 
-/// The canonical frame address is not that of a call (`.eh_frame`), so the return address is
-/// somewhere else.
-const ODD_FRAME: &str = "its unwind information says that no ordinary call leads to it";
-const NOT_CERTAIN: &str = "where its instructions start is not certain";
-const PART: &str = "nobody calls it: it is a part of another function";
-
 /// What the return addresses and the red zone at a site are like.
-fn nature(index: &Index<'_>, site: &Site<'_, '_>, entry: bool, go_check: bool) -> (SiteKind, Result<(), &'static str>) {
+fn nature(
+    index: &Index<'_>,
+    site: &Site<'_, '_>,
+    entry: bool,
+    go_check: bool,
+) -> (SiteKind, Result<(), NoReplacedReturn>) {
     if !entry {
-        return (SiteKind::Inside, Err("it is not the start of a function"));
+        return (SiteKind::Inside, Err(NoReplacedReturn::NotAFunction));
     }
     if index.code.go {
         // Where a stack check is, it is Go's own code, which uses no red zone. Without one it may
         // be C.
         let kind = if go_check { SiteKind::FunctionEntry } else { nature_of_entry(index, site).0 };
-        return (kind, Err(GO_RETURNS));
+        // Go's runtime walks stacks by return addresses and moves them.
+        return (kind, Err(NoReplacedReturn::Go));
     }
     nature_of_entry(index, site)
 }
 
 /// The same where a function seems to begin.
-fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<(), &'static str>) {
+fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<(), NoReplacedReturn>) {
     if index.is_part(site.asked) {
-        return (SiteKind::Inside, Err(PART));
+        return (SiteKind::Inside, Err(NoReplacedReturn::Part));
     }
     if index.is_loop_head(site.va) {
-        return (SiteKind::Inside, Err("a loop inside the function jumps back to its first instruction"));
+        return (SiteKind::Inside, Err(NoReplacedReturn::LoopHead));
     }
     // A cold part looks like a function, but is only jumped to, from where the red zone may be in
     // use.
@@ -248,7 +242,7 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
     // Of what nothing describes, only a call says for certain that it is a function.
     let named = index.is_named(site.asked) && site.stretch.borders != Borders::Found;
     if branched && !called && !named {
-        return (SiteKind::Inside, Err(PART));
+        return (SiteKind::Inside, Err(NoReplacedReturn::Part));
     }
     // Only what is called, or has the name of a function, certainly begins with nothing below the
     // stack pointer. What unwind information alone knows may be a part that a jump table leads to,
@@ -259,8 +253,10 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
         false => SiteKind::Inside,
     };
     let returns = match (index.has_odd_frame(site.asked), &site.stretch.fault) {
-        (true, _) => Err(ODD_FRAME),
-        (_, Some(_)) => Err(NOT_CERTAIN),
+        // The canonical frame address is not that of a call (`.eh_frame`), so the return address is
+        // somewhere else.
+        (true, _) => Err(NoReplacedReturn::OddFrame),
+        (_, Some(_)) => Err(NoReplacedReturn::Uncertain),
         _ => Ok(()),
     };
     (kind, returns)
@@ -286,7 +282,7 @@ impl Site<'_, '_> {
         ladder: Ladder<'_>,
         check: Option<(usize, usize)>,
         rejected: &mut Vec<Rejected>,
-    ) -> Result<Option<Shape>, String> {
+    ) -> Result<Option<Shape>, Reason> {
         use Technique::{GuardedJump, Jump, JumpOverSeveral, NopSite, Pun, ShortJump};
         let mut room: Option<&mut dyn Room> = match ladder {
             Ladder::Trap => return Ok(None),
@@ -298,7 +294,7 @@ impl Site<'_, '_> {
             room.claim(self.va, self.va..self.end(1));
         }
         // Claims what a technique needs; a region that holds another site is none.
-        let mut jump = |technique, region: Result<usize, String>, room: &mut Option<&mut dyn Room>| {
+        let mut jump = |technique, region: Result<usize, Reason>, room: &mut Option<&mut dyn Room>| {
             let shape = region.and_then(|region| {
                 if let Some(room) = room {
                     room.is_free(self.va, self.va..self.end(region))?;

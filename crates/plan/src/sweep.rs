@@ -9,6 +9,7 @@ use crate::discover::Piece;
 use crate::family::candidates;
 use crate::object::{Extent, ObjectCode};
 use crate::parallel;
+use crate::reason::Fault;
 
 /// How well the borders of a stretch are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +32,7 @@ pub(crate) struct Stretch {
     pub end: Va,
     pub borders: Borders,
     /// Why the instructions in it are not known for certain.
-    pub fault: Option<String>,
+    pub fault: Option<Fault>,
     /// Some jump goes through a register or a word of the stack.
     pub value_jumps: bool,
     /// Execution may run over the end.
@@ -219,7 +220,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
         let insn = match insn {
             Ok(insn) => insn,
             Err(error) => {
-                stretch.fault = Some(error.to_string());
+                stretch.fault = Some(error.into());
                 break;
             }
         };
@@ -281,7 +282,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
         // `lock` as an instruction of its own, jumped over on one CPU (glibc).
         let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && stretch.boundaries.get(offset - 1);
         if !stretch.boundaries.get(offset) && !behind_lock {
-            stretch.fault = Some(format!("{target}, which {source} refers to, is in the middle of an instruction"));
+            stretch.fault = Some(Fault::InsideInstruction { source_at: source, target });
         }
     }
 }

@@ -19,6 +19,7 @@ use sidestep_isa::{Isa, Va};
 use crate::index::Index;
 use crate::object::{Bytes, ObjectCode};
 use crate::plan::{DisplacedInsn, Plan, Technique};
+use crate::reason::Reason;
 use crate::strategy::plan;
 
 /// Most instructions between the number and the call.
@@ -127,7 +128,7 @@ fn call_behind(isa: Isa, mut bytes: &[u8], mut at: Va) -> Option<Va> {
 /// the handler runs right before the `syscall`. `None`: no jump is possible there; `Some(Err)`:
 /// nothing at all, because it is no instruction of the program.
 #[must_use]
-pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, String>> {
+pub fn guard(index: &Index<'_>, site: SyscallSite) -> Option<Result<Plan, Reason>> {
     let mut at = site.mov;
     while at < site.syscall {
         match plan(index, at, false) {

@@ -11,13 +11,13 @@ use elf::{Elf, compile, parse};
 use sidestep_isa::{Isa, Len, Va, x86};
 use sidestep_plan::coverage::{Coverage, Sites};
 use sidestep_plan::explain::{Returns, lines};
-use sidestep_plan::{Fixed, Index, Placement, Room, Technique, plan_in};
+use sidestep_plan::{Fixed, Index, Placement, Reason, Room, Technique, plan_in};
 
 /// Everything is free.
 struct Free;
 
 impl Room for Free {
-    fn is_free(&self, _: Va, _: Range<Va>) -> Result<(), String> {
+    fn is_free(&self, _: Va, _: Range<Va>) -> Result<(), Reason> {
         Ok(())
     }
 

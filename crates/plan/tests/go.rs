@@ -8,13 +8,13 @@ use std::process::Command;
 
 use sidestep_isa::x86::{Flow, sweep};
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_plan::{Fixed, GoCall, Index, Patch, Room, Technique, exits, go_call, plan, plan_exit};
+use sidestep_plan::{Fixed, GoCall, Index, Patch, Reason, Room, Technique, exits, go_call, plan, plan_exit};
 
 /// Free addresses everywhere but in the lower half of what a jump reaches.
 struct Above;
 
 impl Room for Above {
-    fn is_free(&self, _: Va, _: Range<Va>) -> Result<(), String> {
+    fn is_free(&self, _: Va, _: Range<Va>) -> Result<(), Reason> {
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use sidestep_isa::{Isa, Va, x86};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::room::STUB;
 use sidestep_plan::thunk::{Context, Env, thunks};
-use sidestep_plan::{Fixed, Index, Patch, Placement, Plan, Room, SiteKind, Technique, detour, plan, plan_in};
+use sidestep_plan::{Fixed, Index, Patch, Placement, Plan, Reason, Room, SiteKind, Technique, detour, plan, plan_in};
 use sidestep_wire::{TrapEntry, TrapRecord};
 
 /// Everything is free but the object, and what other sites need.
@@ -23,13 +23,15 @@ struct Space {
 }
 
 impl Room for Space {
-    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), String> {
+    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), Reason> {
         let meets =
             |(owner, claim): &&(Va, Range<Va>)| *owner != site && claim.start < range.end && range.start < claim.end;
         match self.others.range(range.clone()).find(|other| **other != site) {
-            Some(other) => Err(format!("there is another probe at {other}")),
-            None if self.claims.iter().find(meets).is_some() => Err("taken".into()),
-            None => Ok(()),
+            Some(other) => Err(Reason::OtherProbe { at: *other }),
+            None => match self.claims.iter().find(meets) {
+                Some((owner, claim)) => Err(Reason::Claimed { owner: *owner, at: claim.start }),
+                None => Ok(()),
+            },
         }
     }
 
@@ -209,7 +211,8 @@ fn no_plan_touches_another_site() {
     assert_eq!(planned(&source, |_, _| {}).technique, Technique::JumpOverSeveral);
     let near = planned(&source, |elf, room| room.others.extend([elf.symbol("f").offset(4)]));
     assert_eq!(near.technique, Technique::Trap);
-    let reasons: Vec<_> = near.rejected.iter().map(|r| (r.technique, r.reason.contains("another probe"))).collect();
+    let reasons: Vec<_> =
+        near.rejected.iter().map(|r| (r.technique, matches!(r.reason, Reason::OtherProbe { .. }))).collect();
     assert!(reasons.contains(&(Technique::JumpOverSeveral, true)), "{reasons:?}");
     let far = planned(&source, |elf, room| room.others.extend([elf.symbol("f").offset(7)]));
     assert_eq!(far.technique, Technique::JumpOverSeveral);

@@ -40,13 +40,14 @@ fn blocked(site: &Explained, plan: &Plan, others: &[Explained]) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sidestep_plan::Refusal;
+    use sidestep_engine::Refusal;
+    use sidestep_plan::Reason;
 
     #[test]
     fn refusal_has_its_reason() {
-        let refusal = Refusal { asked: Va(0x20), reason: "inside an atomic sequence".to_owned() };
+        let refusal = Refusal { asked: Va(0x20), reason: Reason::Breakpoint.into() };
         let returns = explain::Returns::Not { why: String::new() };
         let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal), returns };
-        assert_eq!(lines(&site, &[], false)[2], "  technique   none: inside an atomic sequence");
+        assert_eq!(lines(&site, &[], false)[2], "  technique   none: there is a breakpoint already");
     }
 }

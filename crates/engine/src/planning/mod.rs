@@ -2,6 +2,7 @@
 
 pub(crate) mod placement;
 mod planner;
+pub mod refusal;
 pub(crate) mod space;
 pub(crate) mod surroundings;
 
@@ -13,7 +14,7 @@ use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::syscalls::SyscallSite;
 use sidestep_plan::{
-    Index, Needs, Placement, Plan, Refusal, Technique, plan_at, plan_in, promotable, site_of, syscalls,
+    Index, Needs, Placement, Plan, Reason, Technique, plan_at, plan_in, promotable, site_of, syscalls,
 };
 use sidestep_symbols::{Matcher, Object};
 use sidestep_sys::arch;
@@ -21,6 +22,7 @@ use sidestep_sys::arch;
 use crate::error::SessionError;
 use crate::planning::placement::{There, placements};
 use crate::planning::planner::Planner;
+use crate::planning::refusal::{RefusalReason, Unproven};
 use crate::planning::surroundings::{ObjectRoom, Surroundings};
 use crate::resolve::Match;
 use crate::resolve::analyses::Analyses;
@@ -35,7 +37,7 @@ pub(crate) struct Planned {
     /// Which request it came from.
     pub request: usize,
     pub matched: Match,
-    pub plan: Result<Plan, String>,
+    pub plan: Result<Plan, RefusalReason>,
     /// What the file says is at the site.
     pub expected: Vec<u8>,
     /// It is where another site's jump is, or will be: that is a trap for as long as this one is
@@ -47,8 +49,8 @@ pub(crate) struct Planned {
     pub of: Va,
     /// Calls of the function are known by their goroutines.
     pub goroutine: bool,
-    /// Why a return probe is not at the exits of the function: a clause.
-    pub unproven: Option<String>,
+    /// Why a return probe is not at the exits of the function.
+    pub unproven: Option<Unproven>,
 }
 
 /// The part that a site has in a probe.
@@ -228,11 +230,12 @@ pub(crate) fn plan_for_good(
     va: Va,
     placement: Placement,
     room: &mut ObjectRoom<'_>,
-) -> Result<Plan, Refusal> {
+) -> Result<Plan, Reason> {
     let plan = plan_in(index, va, room, placement).map_err(|refusal| {
-        let taken = site_of(index, va, placement).is_some_and(|site| room.is_taken(site));
-        let advice = if taken { ": register this one first, or both at once" } else { "" };
-        Refusal { reason: refusal.reason + advice, ..refusal }
+        match site_of(index, va, placement).is_some_and(|site| room.is_taken(site)) {
+            true => Reason::RegisterFirst(Box::new(refusal.reason)),
+            false => refusal.reason,
+        }
     })?;
     let Some(jump) = promotable(index, &plan, |range| room.inside(plan.site, range)) else { return Ok(plan) };
     if let Some(wanted) = jump.wanted() {

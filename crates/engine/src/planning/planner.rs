@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sidestep_isa::{Isa, Va};
 use sidestep_plan::{
-    Exit, GoCall, Index, NoExits, Placement, Plan, Refusal, Room, Technique, exits, go_call, jumps_to, plan_at,
-    plan_exit, results, site_of,
+    Exit, GoCall, Index, Placement, Plan, Reason, Room, Technique, exits, go_call, jumps_to, plan_at, plan_exit,
+    results, site_of,
 };
 
 use crate::planning::placement::There;
+use crate::planning::refusal::{RefusalReason, Unproven};
 use crate::planning::surroundings::ObjectRoom;
 use crate::planning::{Part, Planned, REGION_MAX, Returns, Wish, plan_for_good};
 use crate::resolve::Match;
@@ -22,7 +23,7 @@ pub(crate) struct Planner<'p, 'i, 'a, 'r> {
     /// Run-time minus link-time address of the object.
     bias: i64,
     /// Plans by the address that was asked for.
-    asked: HashMap<Va, Result<Plan, Refusal>>,
+    asked: HashMap<Va, Result<Plan, Reason>>,
     /// Plans by the address of the site.
     sites: BTreeMap<Va, Plan>,
     /// Those of the exits of the function that is being planned.
@@ -45,13 +46,13 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
     }
 
     /// A plan for an address: several requests for one site share what it needs.
-    fn plan(&mut self, va: Va, trap_only: bool) -> Result<Plan, Refusal> {
+    fn plan(&mut self, va: Va, trap_only: bool) -> Result<Plan, Reason> {
         if let Some(plan) = self.asked.get(&va).filter(|_| !trap_only) {
             return plan.clone();
         }
         let placement = (self.placement)(va);
         let plan = match trap_only {
-            true => plan_at(self.index, va, true, placement),
+            true => plan_at(self.index, va, true, placement).map_err(|refusal| refusal.reason),
             false => plan_for_good(self.index, va, placement, self.room),
         };
         if let Ok(plan) = &plan {
@@ -64,16 +65,15 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
     }
 
     /// A plan that displaces an exit, and how many of its instructions come before that.
-    fn exit(&mut self, exit: Exit, trap_only: bool) -> Result<(Plan, usize), Refusal> {
+    fn exit(&mut self, exit: Exit, trap_only: bool) -> Result<(Plan, usize), Reason> {
         let before = |plan: &Plan| plan.displaced.iter().position(|insn| insn.va == exit.va);
         let near = self.sites.range(..=exit.va).rev().take_while(|(site, _)| exit.va.since(**site) < REGION_MAX as i64);
         if let Some((plan, before)) = near.into_iter().find_map(|(_, plan)| Some((plan.clone(), before(plan)?))) {
             return Ok((plan, before));
         }
         let room: Option<&mut dyn Room> = if trap_only { None } else { Some(&mut *self.room) };
-        let plan = plan_exit(self.index, exit, trap_only, room)?;
-        let refusal = || Refusal { asked: exit.va, reason: "the exit is not displaced".into() };
-        let before = before(&plan).ok_or_else(refusal)?;
+        let plan = plan_exit(self.index, exit, trap_only, room).map_err(|refusal| refusal.reason)?;
+        let before = before(&plan).ok_or(Reason::ExitNotDisplaced)?;
         if self.sites.insert(plan.site, plan.clone()).is_none() {
             self.new.push(plan.site);
         }
@@ -82,7 +82,7 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
 
     /// The plans of an exit: one, or those of all jumps to it where the exit itself could only be a
     /// trap.
-    fn ways_out(&mut self, exit: Exit, trap_only: bool) -> Result<Vec<Way>, Refusal> {
+    fn ways_out(&mut self, exit: Exit, trap_only: bool) -> Result<Vec<Way>, Reason> {
         let jumps = jumps_to(self.index, exit).unwrap_or_default();
         let mut one = |exit: Exit| self.exit(exit, trap_only).map(|(plan, before)| (exit.va, plan, before));
         let is_trap = |(_, plan, _): &Way| plan.technique == Technique::Trap;
@@ -90,7 +90,7 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         if trap_only || !is_trap(&own) {
             return Ok(vec![own]);
         }
-        let jumps: Result<Vec<_>, Refusal> = jumps.into_iter().map(&mut one).collect();
+        let jumps: Result<Vec<_>, Reason> = jumps.into_iter().map(&mut one).collect();
         let jumps = jumps.unwrap_or_default();
         let better = !jumps.is_empty() && !jumps.iter().any(is_trap);
         Ok(if better { jumps } else { vec![own] })
@@ -98,13 +98,13 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
 
     /// The plans of all exits of a function. The jump of one may need the bytes of another exit:
     /// that one is planned first then.
-    fn all_ways_out(&mut self, mut exits: Vec<Exit>, trap_only: bool) -> Result<Vec<Way>, Refusal> {
+    fn all_ways_out(&mut self, mut exits: Vec<Exit>, trap_only: bool) -> Result<Vec<Way>, Reason> {
         let mut moved = BTreeSet::new();
         loop {
             self.new.clear();
             let claimed = self.room.claimed();
-            let ways = exits.iter().map(|exit| self.ways_out(*exit, trap_only).map_err(|refusal| (*exit, refusal)));
-            let (exit, refusal) = match ways.collect::<Result<Vec<_>, _>>() {
+            let ways = exits.iter().map(|exit| self.ways_out(*exit, trap_only).map_err(|reason| (*exit, reason)));
+            let (exit, reason) = match ways.collect::<Result<Vec<_>, _>>() {
                 Ok(ways) => return Ok(ways.concat()),
                 Err(why) => why,
             };
@@ -113,7 +113,7 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             }
             self.room.release_since(claimed);
             if !moved.insert(exit.va) {
-                return Err(refusal);
+                return Err(reason);
             }
             exits.sort_by_key(|other| other.va != exit.va);
         }
@@ -138,26 +138,27 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         };
         let va = match matched.va {
             Ok(va) => va,
-            Err(why) => return vec![whole(Err(why.to_owned()))],
+            Err(why) => return vec![whole(Err(RefusalReason::Symbol(why)))],
         };
         if let Some(returns) = wish.returns {
             match self.exits(request, &matched, va, wish.trap_only, returns) {
                 Ok(all) => return all,
-                Err(Unproven { why, never_returns: true }) => return vec![whole(Err(why))],
-                Err(Unproven { why, .. }) => {
-                    let plan = self.plan(va, wish.trap_only).map_err(|r| r.reason);
+                Err(exits) if exits.never_returns() => return vec![whole(Err(exits.into()))],
+                Err(why) => {
+                    let exits = why.clone();
+                    let plan = self.plan(va, wish.trap_only).map_err(RefusalReason::from);
                     let plan = plan.and_then(|plan| match plan.returns {
                         Ok(_) => Ok(plan),
-                        Err(other) if other == why => Err(why.clone()),
-                        Err(other) => Err(format!("{why}; and its return address cannot be replaced: {other}")),
+                        Err(address) if exits.is_like(address) => Err(exits.into()),
+                        Err(address) => Err(RefusalReason::Neither { exits, address }),
                     });
                     return vec![Planned { unproven: Some(why), ..whole(plan) }];
                 }
             }
         }
-        let plan = self.plan(va, wish.trap_only).map_err(|r| r.reason);
+        let plan = self.plan(va, wish.trap_only).map_err(RefusalReason::from);
         vec![whole(plan.and_then(|plan| match wish.post {
-            true => plan.behind().map_err(str::to_owned).map(|_| plan),
+            true => plan.behind().map(|_| plan).map_err(RefusalReason::from),
             false => Ok(plan),
         }))]
     }
@@ -190,22 +191,22 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         let mut all = Vec::new();
         if paired {
             if is_go {
-                go_call(index, va).map_err(str::to_owned)?;
+                go_call(index, va)?;
             }
-            let plan = self.plan(va, trap_only).map_err(|refusal| refusal.reason)?;
+            let plan = self.plan(va, trap_only)?;
             all.push(site(plan, va, Part::Enter));
         }
-        let ways = self.all_ways_out(found.all, trap_only).map_err(|refusal| refusal.reason)?;
+        let ways = self.all_ways_out(found.all, trap_only)?;
         for (exit_at, plan, before) in ways {
             // Functions of a few bytes are common there. A handler in the detour of the entry keeps
             // all other sessions away from the function, and nothing that looks at the stack runs
             // in so few instructions.
             let entry = site_of(index, va, (self.placement)(va));
             if plan.isa == Isa::X86 && before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at) {
-                return Err("its exit is in the bytes of the jump at its entry".to_owned().into());
+                return Err(Unproven::ExitInEntryJump);
             }
             if let Some(reason) = self.beside(&plan, before) {
-                return Err(reason.into());
+                return Err(reason);
             }
             all.push(site(plan, exit_at, Part::Exit { before, paired }));
         }
@@ -214,32 +215,12 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
 
     /// Why an exit cannot be probed beside other sessions. Handlers behind displaced instructions
     /// are not shared.
-    fn beside(&self, plan: &Plan, before: usize) -> Option<String> {
+    fn beside(&self, plan: &Plan, before: usize) -> Option<Unproven> {
         let others = self.there?.others?;
         let site = plan.site.offset(self.bias).0;
         let last = plan.displaced.last().map_or(0, |insn| insn.va.since(plan.site) as u64 + u64::from(insn.len));
         let reason = others.refuse(plan, self.bias, &(site..site + plan.relies_on().0.max(last)));
         let shared = before > 0 && others.are_at(site);
-        reason.or_else(|| shared.then(|| "another session has a probe at its exit".to_owned()))
-    }
-}
-
-/// Why a return probe cannot be at the exits of its function.
-struct Unproven {
-    /// A clause.
-    why: String,
-    /// There are none.
-    never_returns: bool,
-}
-
-impl From<NoExits> for Unproven {
-    fn from(why: NoExits) -> Unproven {
-        Unproven { why: why.to_string(), never_returns: why == NoExits::NeverReturns }
-    }
-}
-
-impl From<String> for Unproven {
-    fn from(why: String) -> Unproven {
-        Unproven { why, never_returns: false }
+        reason.map(Unproven::Beside).or(shared.then_some(Unproven::OtherSession))
     }
 }

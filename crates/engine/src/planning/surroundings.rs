@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use sidestep_isa::{Isa, Va};
 use sidestep_plan::room::STUB;
-use sidestep_plan::{Fixed, Room};
+use sidestep_plan::{Fixed, Reason, Room};
 
 use crate::planning::space::{self, Used};
 
@@ -216,16 +216,16 @@ impl ObjectRoom<'_> {
 }
 
 impl Room for ObjectRoom<'_> {
-    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), String> {
+    fn is_free(&self, site: Va, range: Range<Va>) -> Result<(), Reason> {
         let Some(all) = self.all.objects.get(&self.object) else { return Ok(()) };
         if let Some(other) = all.sites.range(range.clone()).find(|other| **other != site) {
-            return Err(format!("there is another probe at {other}"));
+            return Err(Reason::OtherProbe { at: *other });
         }
         let claims = all.claims.range(..range.end).map(|(start, (end, owner))| (*start, *end, *owner));
         // No claim is longer than two instructions.
         let mut near = claims.rev().take_while(|(start, ..)| range.start.since(*start) < 64);
         match near.find(|(_, end, owner)| *end > range.start && *owner != site) {
-            Some((start, _, owner)) => Err(format!("the probe at {owner} needs the bytes at {start}")),
+            Some((at, _, owner)) => Err(Reason::Claimed { owner, at }),
             None => Ok(()),
         }
     }
@@ -264,7 +264,7 @@ impl Surroundings {
 }
 
 impl Room for Alone<'_> {
-    fn is_free(&self, _site: Va, _range: Range<Va>) -> Result<(), String> {
+    fn is_free(&self, _site: Va, _range: Range<Va>) -> Result<(), Reason> {
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use sidestep_sys::Process;
 use crate::api::{Explained, Options, Pattern};
 use crate::error::SessionError;
 use crate::planning::placement::There;
+use crate::planning::refusal::Refusal;
 use crate::planning::surroundings::{self, Surroundings};
 use crate::planning::{Part, Planned, Returns, Wish, plan_all};
 use crate::resolve;
@@ -86,7 +87,7 @@ pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result
             name: p.matched.name.clone(),
             object: p.matched.object.path().to_owned(),
             returns: returns.remove(&whose(&p)).unwrap_or_else(none),
-            plan: p.plan.map_err(|reason| sidestep_plan::Refusal { asked: p.matched.symbol_va, reason }),
+            plan: p.plan.map_err(|reason| Refusal { asked: p.matched.symbol_va, reason }),
         }
     };
     Ok(entries.into_iter().map(explained).collect())
@@ -108,9 +109,11 @@ fn returns_of(planned: Vec<Planned>) -> HashMap<Whose, explain::Returns> {
     let mut all = HashMap::new();
     for p in planned {
         match (p.part, p.plan) {
-            (Part::Whole, Err(why)) => _ = all.insert(whose_of(&p.matched, p.of), explain::Returns::Not { why }),
+            (Part::Whole, Err(why)) => {
+                _ = all.insert(whose_of(&p.matched, p.of), explain::Returns::Not { why: why.to_string() });
+            }
             (Part::Whole, Ok(_)) => {
-                let why = p.unproven.unwrap_or_default();
+                let why = p.unproven.map_or(String::new(), |why| why.to_string());
                 all.insert(whose_of(&p.matched, p.of), explain::Returns::ByAddress { why });
             }
             (Part::Enter, _) | (_, Err(_)) => {}

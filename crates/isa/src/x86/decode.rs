@@ -78,6 +78,15 @@ pub struct Insn {
     pub(crate) iced: Instruction,
 }
 
+/// Equal instructions have equal addresses, too.
+impl PartialEq for Insn {
+    fn eq(&self, other: &Insn) -> bool {
+        self.iced.eq_all_bits(&other.iced)
+    }
+}
+
+impl Eq for Insn {}
+
 /// Decodes the instruction at the start of `bytes`, which lie at `at`. Bytes behind it do not
 /// matter.
 ///

@@ -38,6 +38,7 @@ use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 use crate::handler::{AtExit, Handler, Program};
 use crate::lead::Lead;
 use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
+use crate::reason::NotBehind;
 use crate::thunk::{Context, Env, Place, Places, RED_ZONE, Side, Thunks, watched};
 use around::Around;
 
@@ -114,11 +115,8 @@ pub enum DetourError {
         program: usize,
     },
     /// Nothing can run behind the probed instruction.
-    #[error("{why}")]
-    NothingBehind {
-        /// The reason, a clause.
-        why: &'static str,
-    },
+    #[error(transparent)]
+    NothingBehind(#[from] NotBehind),
     /// A copy lies more than 65535 bytes into the detour.
     #[error("the detour of {site} is too long")]
     TooLong {
@@ -244,7 +242,7 @@ fn build_with(
         around.put(&mut asm, handler, after.first(), &mut cold)?;
     }
     if !posts.is_empty() {
-        let behind = plan.behind().map_err(|why| DetourError::NothingBehind { why })?.offset(bias);
+        let behind = plan.behind()?.offset(bias);
         let (first, rest) = after.split_at(1.min(after.len()));
         displace(&mut asm, first, plan, bias, &mut copies)?;
         let zone = if isa == Isa::X64 { RED_ZONE } else { 0 };

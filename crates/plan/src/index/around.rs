@@ -16,6 +16,7 @@ use super::{Analysis, number_of, sorted, words};
 use crate::family::{Families, joins};
 use crate::object::{Bytes, ObjectCode};
 use crate::parallel;
+use crate::reason::UnknownJumps;
 use crate::sweep::{self, Borders, Found, How, Stretch};
 
 /// Farther than a branch with one byte of displacement reaches.
@@ -27,7 +28,6 @@ const PIECE: usize = 64 << 10;
 const IMMEDIATE: u64 = 4;
 /// Bits of an address within a grain: of the map of what is looked for.
 const GRAIN: u32 = 5;
-const PARTIAL: &str = "other functions take part, which were not looked at";
 
 impl Analysis {
     /// Of the functions around `sites` alone.
@@ -82,7 +82,7 @@ impl Analysis {
         for number in own {
             let stretch = &stretches[number];
             if is_led_to(stretch) || !is_whole(stretch, &found, &strays, &wanted, joined) {
-                families.doubt(number, PARTIAL);
+                families.doubt(number, UnknownJumps::NotIndexed);
             }
         }
         Analysis {

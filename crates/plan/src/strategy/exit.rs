@@ -12,11 +12,11 @@ use super::{JUMP, Shape, attempt, locate, resume};
 use crate::exits::Exit;
 use crate::index::Index;
 use crate::plan::{Plan, Refusal, Rejected, SiteKind, Technique};
+use crate::reason::{NoReplacedReturn, Reason};
 use crate::room::Room;
 
 /// Instructions in front of an exit that are looked at.
 const BEFORE: usize = 5;
-const NO_ENTRY: &str = "it is not the start of a function";
 
 /// Decides how to probe an exit. Without a room, techniques that need one are not considered; with
 /// `trap_only`, only a trap is.
@@ -59,7 +59,7 @@ pub fn plan_exit(
     }
     let displaced = site.displaced_to(end);
     for insn in &displaced {
-        relocated_len(isa, insn.bytes(), insn.va).map_err(|e| refuse(e.to_string()))?;
+        relocated_len(isa, insn.bytes(), insn.va).map_err(|error| refuse(error.into()))?;
     }
     Ok(Plan {
         isa,
@@ -77,7 +77,7 @@ pub fn plan_exit(
         // displaced instructions.
         dead_regs: 0,
         dead_flags: false,
-        returns: Err(NO_ENTRY),
+        returns: Err(NoReplacedReturn::NotAFunction),
         rejected,
         blocked_by: Vec::new(),
         gate: false,
@@ -187,7 +187,7 @@ fn climb_go<'i, 'a>(
                         room.map_or(Ok(()), |room| room.is_free(site.va, site.va..end))?;
                         Ok(Shape::jump(Jump, region))
                     }
-                    (_, None) => Err("it needs room".to_owned()),
+                    (_, None) => Err(Reason::NeedsRoom),
                     (Pun, Some(room)) => site.pun(len, room),
                     (_, Some(room)) => site.short(len, room),
                 });

@@ -9,6 +9,7 @@ use crate::index::Index;
 use crate::lead::{Lead, Needs, Placement};
 use crate::object::Extent;
 use crate::plan::{DisplacedInsn, Patch, Technique};
+use crate::reason::Reason;
 use crate::room::{Fixed, Room};
 use crate::sweep::{Borders, Stretch};
 use crate::syscalls;
@@ -32,8 +33,8 @@ pub(super) struct Site<'i, 'a> {
 
 impl<'i, 'a> Site<'i, 'a> {
     /// Finds the first byte to write and decodes what is there.
-    pub fn new(index: &'i Index<'a>, stretch: &'i Stretch, asked: Va) -> Result<Site<'i, 'a>, String> {
-        let at = |va| index.code.insn_at(va).ok_or_else(|| x86::DecodeError { at: va }.to_string());
+    pub fn new(index: &'i Index<'a>, stretch: &'i Stretch, asked: Va) -> Result<Site<'i, 'a>, Reason> {
+        let at = |va| index.code.insn_at(va).ok_or(x86::DecodeError { at: va });
         let mut first = at(asked)?;
         // A mark for indirect branches stays where it is. Unless a loop starts right behind it: its
         // rounds are no hits.
@@ -49,14 +50,14 @@ impl<'i, 'a> Site<'i, 'a> {
             }
         }
         if first.is_int3() {
-            return Err("there is a breakpoint already".into());
+            return Err(Reason::Breakpoint);
         }
         let va = first.va();
         if let Some(why) = index.stays(&first) {
             return Err(why);
         }
         let code = index.code.text_from(va).unwrap_or_default();
-        relocated_len(index.code.isa, code, va).map_err(|e| e.to_string())?;
+        relocated_len(index.code.isa, code, va)?;
         Ok(Site { index, stretch, asked, va, code, first, lead: None })
     }
 
@@ -66,7 +67,7 @@ impl<'i, 'a> Site<'i, 'a> {
         stretch: &'i Stretch,
         asked: Va,
         placement: Placement,
-    ) -> Result<Site<'i, 'a>, String> {
+    ) -> Result<Site<'i, 'a>, Reason> {
         let site = Site::new(index, stretch, asked)?;
         match placement {
             // A mark for indirect branches stays in front anyway.
@@ -75,9 +76,9 @@ impl<'i, 'a> Site<'i, 'a> {
                 _ => Ok(site),
             },
             Placement::First | Placement::Behind(_) => Ok(site),
-            Placement::Forced(needs) => site.behind(needs).map_err(|why| {
-                format!("there is a breakpoint of somebody else (a kernel uprobe?) at {}, and {why}", site.va)
-            }),
+            Placement::Forced(needs) => {
+                site.behind(needs).map_err(|why| Reason::ForeignBreakpoint { site: site.va, why: Box::new(why) })
+            }
         }
     }
 
@@ -88,42 +89,42 @@ impl<'i, 'a> Site<'i, 'a> {
 
     /// The site behind the first instruction: each execution of that, and nothing else, must lead
     /// there.
-    fn behind(&self, needs: Needs) -> Result<Site<'i, 'a>, String> {
+    fn behind(&self, needs: Needs) -> Result<Site<'i, 'a>, Reason> {
         let Site { index, stretch, asked, first, .. } = *self;
         if index.code.go {
-            return Err("Go checks its stack first".into());
+            return Err(Reason::GoChecksStack);
         }
         if !(index.is_start(asked) || first.is_nop()) {
-            return Err(format!("`{first}` is neither the first instruction of a function nor a nop"));
+            return Err(Reason::NotFirst { insn: first });
         }
         let passed = first.passed().filter(|passed| needs.allow(*passed));
-        let passed = passed.ok_or_else(|| format!("the state in front of `{first}` is lost behind it"))?;
+        let passed = passed.ok_or(Reason::StateLost { insn: first })?;
         if index.is_loop_head(first.va()) {
-            return Err("a loop jumps back to it".into());
+            return Err(Reason::LoopHead);
         }
         let va = first.next();
         if va >= stretch.end {
-            return Err(format!("the function ends behind `{first}`"));
+            return Err(Reason::EndsBehind { insn: first });
         }
         if let Some(clause) = index.arrival(Va(first.va().0 + 1), Va(va.0 + 1)) {
             return Err(clause);
         }
         index.control_flow_known(first.va(), Va(va.0 + 1))?;
-        let second = index.code.insn_at(va).ok_or_else(|| x86::DecodeError { at: va }.to_string())?;
+        let second = index.code.insn_at(va).ok_or(x86::DecodeError { at: va })?;
         if second.is_int3() || index.stays(&second).is_some() {
-            return Err(format!("`{second}` behind it has to stay where it is"));
+            return Err(Reason::NextStays { insn: second });
         }
         let code = index.code.text_from(va).unwrap_or_default();
-        relocated_len(index.code.isa, code, va).map_err(|e| e.to_string())?;
+        relocated_len(index.code.isa, code, va)?;
         // A handler of the fault may have it executed again: that would be a hit more.
         if second.may_fault_off_stack() {
-            return Err(format!("`{second}` behind it may fault, and be tried again"));
+            return Err(Reason::NextMayFault { insn: second });
         }
         // A guard of a system call may need these bytes.
         let near = x86::sweep(index.code.isa, &code[..code.len().min(GUARDED)], va).map_while(Result::ok);
         let mut own = near.take_while(|insn| insn.va() < stretch.end);
         if own.any(|insn| syscalls::is_call(index.code.isa, &code[insn.va().since(va) as usize..])) {
-            return Err("a system call is near behind it".into());
+            return Err(Reason::SyscallNear);
         }
         let bytes = self.code.get(..first.len()).unwrap_or_default();
         let mut insn = DisplacedInsn { va: first.va(), bytes: [0; x86::decode::INSN_MAX], len: first.len() as u8 };
@@ -136,29 +137,29 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     /// Nobody may come to an address inside the region, other than from before it.
-    pub fn no_arrival(&self, region: usize) -> Result<(), String> {
+    pub fn no_arrival(&self, region: usize) -> Result<(), Reason> {
         match self.index.arrival(Va(self.va.0 + 1), self.end(region)) {
             Some(clause) => Err(clause),
             None => Ok(()),
         }
     }
 
-    pub fn nop(&self) -> Result<usize, String> {
+    pub fn nop(&self) -> Result<usize, Reason> {
         if !self.first.is_nop() || self.first.len() < JUMP {
-            return Err(format!("`{}` is no nop of at least {JUMP} bytes", self.first));
+            return Err(Reason::NoNop { insn: self.first, needed: JUMP });
         }
         self.no_arrival(self.first.len())?;
         Ok(self.first.len())
     }
 
-    pub fn single(&self) -> Result<usize, String> {
+    pub fn single(&self) -> Result<usize, Reason> {
         let len = self.first.len();
         if len >= JUMP {
             self.no_arrival(len)?;
             return Ok(len);
         }
         if self.first.falls_through() {
-            return Err(format!("`{}` has {len} of {JUMP} bytes, and execution goes on behind it", self.first));
+            return Err(Reason::TooShort { insn: self.first, needed: JUMP });
         }
         self.padding(len)?;
         self.no_arrival(JUMP)?;
@@ -166,27 +167,27 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     /// `closed`: all control flow of the function is known, and nobody comes back to the middle.
-    pub fn several(&self, closed: bool) -> Result<usize, String> {
+    pub fn several(&self, closed: bool) -> Result<usize, Reason> {
         if self.index.code.go {
-            return Err("Go may stop a thread between any two instructions and expects to know the place".into());
+            return Err(Reason::GoPreempts);
         }
         let mut region = 0;
         while region < JUMP {
             let at = self.end(region);
             if at >= self.stretch.end {
-                return Err(format!("the function ends at {at}, after {region} bytes, and execution goes on"));
+                return Err(Reason::FunctionEnds { end: at, len: region });
             }
-            let insn = self.index.code.insn_at(at).ok_or_else(|| x86::DecodeError { at }.to_string())?;
+            let insn = self.index.code.insn_at(at).ok_or(x86::DecodeError { at })?;
             if let Some(why) = self.index.stays(&insn) {
                 return Err(why);
             }
-            relocated_len(self.index.code.isa, &self.code[region..], at).map_err(|e| e.to_string())?;
+            relocated_len(self.index.code.isa, &self.code[region..], at)?;
             region += insn.len();
             if region >= JUMP {
                 break;
             }
             if closed && matches!(insn.flow(), x86::Flow::Call(_) | x86::Flow::CallIndirect) {
-                return Err(format!("`{insn}` at {at} comes back to {}, inside the jump", insn.next()));
+                return Err(Reason::CallReturnsInside { insn });
             }
             if !insn.falls_through() {
                 self.padding(region)?;
@@ -202,7 +203,7 @@ impl<'i, 'a> Site<'i, 'a> {
 
     /// All instructions up to `end`, the end of an exit, with padding behind it if they are short.
     /// Nobody comes to their middle.
-    pub fn up_to(&self, end: Va) -> Result<usize, String> {
+    pub fn up_to(&self, end: Va) -> Result<usize, Reason> {
         self.closed(end)?;
         let len = end.since(self.va) as usize;
         if len >= JUMP {
@@ -210,7 +211,7 @@ impl<'i, 'a> Site<'i, 'a> {
         }
         let last = self.displaced_to(end).last().and_then(|insn| insn.decoded(self.index.code.isa).ok());
         if last.is_none_or(|insn| insn.falls_through()) {
-            return Err(format!("the instructions up to {end} have {len} of {JUMP} bytes, and execution goes on"));
+            return Err(Reason::GroupTooShort { end, len, needed: JUMP });
         }
         self.padding(len)?;
         self.no_arrival(JUMP)?;
@@ -219,22 +220,22 @@ impl<'i, 'a> Site<'i, 'a> {
 
     /// Whether the instructions up to `end` may be displaced together: all can be relocated, and
     /// nobody comes to their middle.
-    pub fn closed(&self, end: Va) -> Result<(), String> {
+    pub fn closed(&self, end: Va) -> Result<(), Reason> {
         if self.index.code.go && end > self.first.next() {
-            return Err("Go may stop a thread between any two instructions and expects to know the place".into());
+            return Err(Reason::GoPreempts);
         }
         self.first_of(end)
     }
 
     /// Whether the first instruction may be replaced by a jump to copies of all up to `end`, which
     /// stay where they are: all can be relocated, and nobody comes to their middle.
-    pub fn first_of(&self, end: Va) -> Result<(), String> {
+    pub fn first_of(&self, end: Va) -> Result<(), Reason> {
         for insn in self.displaced_to(end) {
-            let decoded = insn.decoded(self.index.code.isa).map_err(|e| e.to_string())?;
+            let decoded = insn.decoded(self.index.code.isa)?;
             if let Some(why) = self.index.stays(&decoded) {
                 return Err(why);
             }
-            relocated_len(self.index.code.isa, insn.bytes(), insn.va).map_err(|e| e.to_string())?;
+            relocated_len(self.index.code.isa, insn.bytes(), insn.va)?;
         }
         if end > self.first.next() {
             self.index.control_flow_known(self.va, end)?;
@@ -244,13 +245,13 @@ impl<'i, 'a> Site<'i, 'a> {
 
     /// Several instructions, with a trap at the start of each but the first: only those that the
     /// jump would cover matter, what is behind it is still there.
-    pub fn guarded(&self, room: &mut dyn Room) -> Result<Shape, String> {
+    pub fn guarded(&self, room: &mut dyn Room) -> Result<Shape, Reason> {
         let region = self.several(false)?;
         self.guarded_region(region, room)
     }
 
     /// The same of all instructions up to `end`, the end of an exit.
-    pub fn guarded_to(&self, end: Va, room: &mut dyn Room) -> Result<Shape, String> {
+    pub fn guarded_to(&self, end: Va, room: &mut dyn Room) -> Result<Shape, Reason> {
         let len = end.since(self.va) as usize;
         let region = match len {
             JUMP.. => len,
@@ -273,9 +274,9 @@ impl<'i, 'a> Site<'i, 'a> {
         self.index.code.go
     }
 
-    fn guarded_region(&self, region: usize, room: &mut dyn Room) -> Result<Shape, String> {
+    fn guarded_region(&self, region: usize, room: &mut dyn Room) -> Result<Shape, Reason> {
         if self.index.is_frequented(Va(self.va.0 + 1), self.end(JUMP)) {
-            return Err(self.no_arrival(JUMP).err().unwrap_or_else(|| "others jump into it".into()));
+            return Err(self.no_arrival(JUMP).err().unwrap_or(Reason::Frequented));
         }
         let mut fixed = Fixed::default();
         for insn in self.displaced(region).iter().skip(1) {
@@ -289,12 +290,12 @@ impl<'i, 'a> Site<'i, 'a> {
 
     /// A jump of which only as much is written as the first instructions have bytes, of which there
     /// are `len`.
-    pub fn pun(&self, len: usize, room: &mut dyn Room) -> Result<Shape, String> {
+    pub fn pun(&self, len: usize, room: &mut dyn Room) -> Result<Shape, Reason> {
         self.no_arrival(len)?;
-        let mut reason = String::new();
+        let mut reason = Reason::SectionEnds;
         for prefixes in 0..len.min(JUMP) {
             let stays = self.code.get(len..prefixes + JUMP);
-            let stays = stays.ok_or("the section ends behind it")?;
+            let stays = stays.ok_or(Reason::SectionEnds)?;
             let mut fixed = Fixed::default();
             let free = 4 - stays.len();
             for (byte, there) in fixed.0[free..].iter_mut().zip(stays) {
@@ -315,26 +316,21 @@ impl<'i, 'a> Site<'i, 'a> {
         region: usize,
         prefixes: u8,
         fixed: Fixed,
-    ) -> Result<Shape, String> {
+    ) -> Result<Shape, Reason> {
         let end = self.end(usize::from(prefixes) + JUMP);
         let all = self.va..self.end(region.max(usize::from(prefixes) + JUMP));
         room.is_free(self.va, all.clone())?;
-        let stub = room.stub(end, fixed).ok_or_else(|| {
-            format!(
-                "no address that a jump with the displacement `{fixed}` leads to is free ({} are possible)",
-                fixed.choices()
-            )
-        })?;
+        let stub = room.stub(end, fixed).ok_or(Reason::NoStub { fixed })?;
         room.claim(self.va, all);
         Ok(Shape { technique, region, patch: Patch::Jump { prefixes, stub: Some(stub) } })
     }
 
     /// Padding between functions within the reach of a 2-byte jump, which is written over the first
     /// `len` bytes.
-    pub fn short(&self, len: usize, room: &mut dyn Room) -> Result<Shape, String> {
+    pub fn short(&self, len: usize, room: &mut dyn Room) -> Result<Shape, Reason> {
         const SHORT: usize = 2;
         if len < SHORT {
-            return Err(format!("`{}` has {len} of {SHORT} bytes", self.first));
+            return Err(Reason::TooShortForShortJump { insn: self.first, needed: SHORT });
         }
         self.no_arrival(len)?;
         room.is_free(self.va, self.va..self.end(len))?;
@@ -352,10 +348,10 @@ impl<'i, 'a> Site<'i, 'a> {
                 island = island.offset(-1);
             }
         }
-        Err("there is no padding between functions near it that nobody else uses".into())
+        Err(Reason::NoIsland)
     }
 
-    pub fn stack_check(&self, (len, _): (usize, usize)) -> Result<usize, String> {
+    pub fn stack_check(&self, (len, _): (usize, usize)) -> Result<usize, Reason> {
         self.no_arrival(len)?;
         Ok(len)
     }
@@ -369,11 +365,10 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     /// The bytes from `from` to the end of the jump must be filler that is never executed.
-    pub fn padding(&self, from: usize) -> Result<(), String> {
+    pub fn padding(&self, from: usize) -> Result<(), Reason> {
         let start = self.end(from);
-        let next = format!("the code ends after {from} of {JUMP} bytes, and");
         if self.end(JUMP) > self.padded_end() {
-            return Err(format!("{next} something else starts at {}", self.padded_end()));
+            return Err(Reason::NextTooNear { len: from, needed: JUMP, next: self.padded_end() });
         }
         let bytes = self.index.code.text_from(start).unwrap_or_default();
         let mut at = from;
@@ -381,7 +376,7 @@ impl<'i, 'a> Site<'i, 'a> {
             match insn {
                 Ok(insn) if self.index.is_free(&insn) => at += insn.len(),
                 _ if self.zeros(start) => return Ok(()),
-                _ => return Err(format!("{next} the bytes at {start} are no padding")),
+                _ => return Err(Reason::NoPadding { len: from, needed: JUMP, at: start }),
             }
             if at >= JUMP {
                 break;

@@ -16,7 +16,7 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 use sidestep_plan::thunk::{self, Context, Env, Globals, globals, thunks};
-use sidestep_plan::{Fixed, Index, Placement, Plan, Room, Technique, plan_in};
+use sidestep_plan::{Fixed, Index, Placement, Plan, Reason, Room, Technique, plan_in};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_BUCKETS};
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
@@ -120,7 +120,7 @@ fn compile(dir: &Path, checks: &str, globals: &Globals) -> PathBuf {
 struct Generated;
 
 impl Room for Generated {
-    fn is_free(&self, _site: Va, _range: Range<Va>) -> Result<(), String> {
+    fn is_free(&self, _site: Va, _range: Range<Va>) -> Result<(), Reason> {
         Ok(())
     }
 
@@ -289,5 +289,5 @@ fn go_programs_are_refused() {
         sidestep_plan::plan(&index, Va(0x1000), true).map(|plan| plan.technique).map_err(|refusal| refusal.reason)
     };
     assert_eq!(refused(false), Ok(Technique::Trap));
-    assert!(refused(true).is_err_and(|reason| reason.contains("Go")));
+    assert!(refused(true).is_err_and(|reason| reason == Reason::GoStacks));
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use sidestep_engine::{Listed, Options, Pattern, SessionError, pattern};
+use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::parse;
 
@@ -173,11 +173,11 @@ fn line(point: &Point, listed: &Listed) -> String {
 /// How many of them cannot be probed, and why.
 fn note_refused(pattern: &Pattern, pid: Option<i32>, options: &Options, sink: &Sink) -> anyhow::Result<()> {
     let sites = sidestep_engine::explain(pattern, pid, options)?;
-    let mut reasons: Vec<(String, usize)> = Vec::new();
+    let mut reasons: Vec<(&RefusalReason, usize)> = Vec::new();
     for refusal in sites.iter().filter_map(|site| site.plan.as_ref().err()) {
-        match reasons.iter_mut().find(|(reason, _)| *reason == refusal.reason) {
+        match reasons.iter_mut().find(|(reason, _)| **reason == refusal.reason) {
             Some((_, count)) => *count += 1,
-            None => reasons.push((refusal.reason.clone(), 1)),
+            None => reasons.push((&refusal.reason, 1)),
         }
     }
     for (reason, count) in reasons {

@@ -305,7 +305,7 @@ impl Installer {
         let (accepted, refused): (Vec<_>, Vec<_>) = planned.into_iter().partition(|p| p.plan.is_ok());
         for p in refused {
             if let Err(reason) = p.plan {
-                self.refuse(&p.matched, reason);
+                self.refuse(&p.matched, reason.to_string());
             }
             self.done.insert((p.request, p.matched.object.path().to_owned(), p.matched.symbol_va));
         }
@@ -389,8 +389,9 @@ impl Installer {
         let mut planned = planned;
         for p in planned.iter_mut().filter(|p| self.meets_own(p)) {
             // What keeps a jump away is there to stay.
-            let plan = std::mem::replace(&mut p.plan, Err(String::new()));
-            p.plan = plan.map(|plan| plan.for_now());
+            if let Ok(plan) = &mut p.plan {
+                *plan = plan.for_now();
+            }
         }
         let mut reasons = Vec::new();
         // Programs that were completed for the arguments of a site.
