@@ -57,3 +57,42 @@ fn a_long_comment_is_found() {
     let long = format!("// {}\n/// short\n    /// {}\n//! | {} |\n", "x".repeat(100), "y ".repeat(60), "z".repeat(100));
     assert_eq!(long_comments(&long), [1, 3]);
 }
+
+/// The folders of `engine`, from the lowest to the highest: each uses those before it alone.
+const LAYERS: [&str; 9] =
+    ["memory", "programs", "resolve", "target", "patch", "planning", "results", "session", "fitness"];
+
+/// Folders of the crate that a file names, outside of comments.
+fn used_folders(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(|line| line.split("crate::").skip(1)).map(|rest| {
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        &rest[..end]
+    })
+}
+
+#[test]
+fn folders_of_the_engine_use_only_those_below() {
+    let source = crate::test::checkout().join("crates/engine/src");
+    let mut upward = Vec::new();
+    for (layer, folder) in LAYERS.iter().enumerate() {
+        let mut files = Vec::new();
+        sources(&source.join(folder), &mut files);
+        assert!(!files.is_empty(), "no folder {folder}");
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            let above = used_folders(&text).filter(|used| LAYERS[layer + 1..].contains(used));
+            upward.extend(above.map(|used| format!("{} uses {used}", file.display())));
+        }
+    }
+    let folders = fs::read_dir(&source).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir());
+    let names: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| LAYERS.contains(&name.as_str())), "a folder without a layer: {names:?}");
+    assert!(upward.is_empty(), "arrows that run upward:\n{}", upward.join("\n"));
+}
+
+#[test]
+fn used_folders_are_found() {
+    let text = "use crate::patch::x;\n// crate::session\nlet a = crate::target::y(crate::api::Z);\n";
+    assert_eq!(used_folders(text).collect::<Vec<_>>(), ["patch", "target", "api"]);
+}

@@ -9,7 +9,7 @@ use sidestep_isa::{FileOff, Va};
 use sidestep_plan::explain::Returns;
 use sidestep_plan::{Plan, Technique};
 
-use crate::planning::refusal::Refusal;
+use crate::refusal::Refusal;
 pub use sidestep_wire::Histogram;
 use sidestep_wire::Hit;
 
@@ -433,7 +433,7 @@ pub struct Options {
     /// (`--share-across-users`): whoever controls one can make the others write anywhere.
     pub share_across_users: bool,
     /// What keeps the target from harm by the probes themselves.
-    pub protection: crate::protection::Protection,
+    pub protection: crate::limits::Protection,
 }
 
 /// What becomes of a request that means nothing, beside others that do.

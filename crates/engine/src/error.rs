@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sidestep_sys::{CallError, HandOverError, OpenError, SharedError, SpawnError, StartupError, StopError};
+use sidestep_sys::{CallError, HandOverError, OpenError, Process, SharedError, SpawnError, StartupError, StopError};
 
 /// Why a session could not start, or not be ended cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +134,7 @@ pub enum SessionError {
     },
     /// The embedded agent is broken.
     #[error(transparent)]
-    Blob(#[from] crate::target::blob::BlobError),
+    Blob(#[from] BlobError),
     /// The embedded agent lacks a function.
     #[error("the embedded agent has no function {name}: rebuild sidestep")]
     AgentSymbol {
@@ -231,7 +231,7 @@ pub enum SessionError {
     /// The user limits the memory.
     #[error(
         "the probes need {} of memory in the process, and --max-memory allows {}: raise it, or probe less",
-        crate::protection::bytes(*needed), crate::protection::bytes(*limit)
+        bytes(*needed), bytes(*limit)
     )]
     MemoryLimit {
         /// What would do, in bytes.
@@ -419,4 +419,33 @@ impl NoMatch {
 
 fn and_others(n: usize) -> String {
     if n == 0 { String::new() } else { format!(" (and {n} more; -v lists them)") }
+}
+
+/// Why the mappings of a process cannot be read: mostly because it has ended.
+pub(crate) fn unreadable(process: &Process, source: std::io::Error) -> SessionError {
+    let pid = process.pid();
+    if process.is_alive() { SessionError::Maps { pid, source } } else { StopError::Exited { pid }.into() }
+}
+
+/// The embedded agent is not what the engine expects: a fault of the build.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// Not a readable ELF file.
+    #[error("the embedded agent is no ELF file ({0}): rebuild sidestep")]
+    Elf(#[from] object::Error),
+    /// A relocation that needs more than the base address.
+    #[error("the embedded agent has a relocation of another kind at {0:#x}: rebuild sidestep")]
+    Relocation(u64),
+    /// Not one read-execute part at 0 that begins with the code.
+    #[error("the embedded agent is not laid out as in agent.ld: rebuild sidestep")]
+    Layout,
+}
+
+/// A number of bytes, for the user.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
 }

@@ -5,55 +5,58 @@
 //!
 //! | folder | what is in it |
 //! |---|---|
+//! | `fitness` | what a machine and a process can do |
 //! | `session` | a session from its start to its end: attach, start of a command, probes that come later |
-//! | `resolve` | from patterns to functions, objects, static probes, names |
+//! | `session/follow` | children, executed programs, libraries that come later |
+//! | `session/protection` | keeps the limits on what probes cost the target; what a hit costs |
+//! | `results` | counts, maps, records, the status of probes; programs that run in the controller |
 //! | `planning` | from functions to plans: where sites are, and what they have to fit in with |
 //! | `patch` | changing the code of a target, and putting the original code back |
-//! | `target` | the memory of a session in its target, signals, limits of a process |
-//! | `programs` | programs linked, compiled, placed; programs that run in the controller |
-//! | `results` | counts, maps, records, the status of probes |
-//! | `follow` | children, executed programs, libraries that come later |
-//! | `fitness` | what a machine and a process can do |
-//! | `protection` | limits on what probes cost the target, and what a hit costs |
+//! | `target` | a process: what a session has mapped there, its threads, signals, limits |
+//! | `resolve` | from patterns to functions, objects, static probes, names |
+//! | `programs` | programs linked, compiled, placed |
+//! | `memory` | sizes and offsets of the shared memory, and access by values |
+//!
+//! A folder uses those below it, and the files beside this one.
 
 mod api;
 mod error;
 pub mod fitness;
-mod follow;
+mod limits;
+mod memory;
 mod patch;
 mod planning;
 mod programs;
-mod protection;
+mod refusal;
 mod resolve;
 mod results;
 mod session;
 mod target;
 
 pub use api::*;
-pub use error::{Inside, NoMatch, SessionError};
+pub use error::{BlobError, Inside, NoMatch, SessionError};
+pub use limits::{Disabled, Event, Overhead, Protection};
 pub use patch::left::{Detached, detach};
 pub use patch::switch::Switched;
 pub use patch::toggle::{disable, enable, optimize};
-pub use planning::refusal::{Refusal, RefusalReason, Unproven};
-pub use programs::controller::{Local, RunError};
-pub use protection::calibration::target as calibration_target;
-pub use protection::{Disabled, Event, Overhead, Protection};
-pub use resolve::coverage::{Covered, coverage};
+pub use planning::coverage::{Covered, coverage};
+pub use planning::preview::{Listed, explain, list};
+pub use refusal::{Refusal, RefusalReason, Unproven};
 pub use resolve::kernel::{Files, Place};
 pub use resolve::names::{Frame, Symbols};
 pub use resolve::pattern;
-pub use resolve::preview::{Listed, explain, list};
 pub use resolve::static_probes::{StaticProbe, static_probes};
 pub use resolve::typed::{Goroutine, NoGoroutine, Typed, TypedFunction};
 pub use resolve::usdt::Arguments;
+pub use results::controller::{Local, RunError};
 pub use results::maps::Maps;
 pub use results::status::{Installed, ProbeKind, SiteState, Status, status};
+pub use session::protection::calibration::target as calibration_target;
 pub use session::{Progress, Session};
 pub use sidestep_symbols::search_in;
 pub use sidestep_symbols::usdt::{Argument as UsdtArgument, ArgumentKind, Probe as UsdtProbe};
 pub use sidestep_sys::bpf as kernel_bpf;
 pub use sidestep_wire::private::split_symbol;
-pub use target::blob::BlobError;
 
 /// Types of functions and data, from debug information.
 pub mod types {

@@ -14,9 +14,9 @@ use sidestep_wire::private::{CALLS, CALLS_OFF, GOROUTINE_CALLS};
 use sidestep_wire::{Call, Flow, GoroutineCall, Private, ShadowEntry};
 
 use crate::error::SessionError;
-use crate::patch::hold;
 use crate::patch::per_probe;
 use crate::target::discovery::{Found, Site, read_array, states};
+use crate::target::hold;
 
 /// The probes at these sites that are off and remember calls, by number.
 pub(crate) fn away(process: &Process, sites: &[Site]) -> HashSet<u32> {

@@ -19,19 +19,19 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{BlockState, Header, JournalEntry};
 
 use crate::error::SessionError;
-use crate::patch::hold::{Hold, Turn};
+use crate::memory::raw::bytes_of;
 use crate::patch::install::{Job, needed};
 use crate::patch::pages::{Stretch, pages, read_all, write_all};
 use crate::patch::promote::{self, Neighbours};
 use crate::patch::semaphore;
 use crate::patch::share::Others;
 use crate::patch::switch::{Switch, Switched, in_turn};
-use crate::patch::thread_positions::{self, Place, Position};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{self, Site};
-use crate::target::raw::bytes_of;
+use crate::target::hold::{Hold, Turn};
 use crate::target::regions::Regions;
 use crate::target::remote::{mappings, stopped_mappings};
+use crate::target::thread_positions::{self, Place, Position};
 
 /// How things are while the threads stand.
 type Seen = (Scene, Rc<Vec<Mapping>>);
@@ -365,7 +365,7 @@ impl Regions {
         Ok(indices)
     }
 
-    /// The site of an entry is nobody's any more: see [`crate::programs::native::retire`].
+    /// The site of an entry is nobody's any more: see [`crate::target::native::retire`].
     fn retire(&self, index: u64) {
         let newest = self.entry_off(index) + offset_of!(JournalEntry, newest) as u64;
         self.shared.write(newest, &0u32.to_ne_bytes());

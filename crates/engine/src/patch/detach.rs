@@ -13,19 +13,19 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
 use crate::api::Stops;
 use crate::error::{Inside, SessionError};
-use crate::patch::hold::{Hold, Turn, stop};
 use crate::patch::pages::{Stretch, pages, read_all, write_all};
 use crate::patch::release;
 use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
 use crate::patch::switch::take_turn;
-use crate::patch::thread_positions::{self, Place, Position};
 use crate::patch::toggle;
-use crate::programs::native::{self, Originals};
 use crate::target::discovery::{self, Found, MEMFD_LINK, is_ours, is_written, original};
+use crate::target::hold::{Hold, Turn, stop};
 use crate::target::identity;
+use crate::target::native::{self, Originals};
 use crate::target::remote::{Remote, mappings, stopped_mappings};
+use crate::target::thread_positions::{self, Place, Position};
 
 /// How long is waited at most for a thread that runs in our code, before the next look.
 const RUNNING_PAUSE: Duration = Duration::from_millis(2);

@@ -2,8 +2,7 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | stopping threads, and for how long | [`hold`] |
-//! | where threads are, and what is in the way | [`thread_positions`], [`thread_state`] |
+//! | what is in the way | [`thread_state`] |
 //! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`pages`] |
 //! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
@@ -13,7 +12,6 @@
 mod calls;
 mod commit;
 pub(crate) mod detach;
-pub(crate) mod hold;
 pub(crate) mod install;
 pub(crate) mod left;
 mod live;
@@ -25,6 +23,5 @@ pub(crate) mod returns;
 mod semaphore;
 pub(crate) mod share;
 pub(crate) mod switch;
-pub(crate) mod thread_positions;
 mod thread_state;
 pub(crate) mod toggle;

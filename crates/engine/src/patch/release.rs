@@ -27,13 +27,13 @@ use sidestep_wire::{Flow, Header, JournalEntry, Private, ProbeDesc};
 
 use crate::error::SessionError;
 use crate::patch::detach::{Journal, restore_text};
-use crate::patch::hold::Hold;
 use crate::patch::share::Others;
 use crate::patch::switch::{Switch, note};
-use crate::patch::thread_positions::{self, Place, Position};
 use crate::target::discovery::{self, Found, Site, TRAP, Text};
+use crate::target::hold::Hold;
 use crate::target::remote::{Room, mappings, stopped_mappings};
 use crate::target::signals::{self, READS, TRAPS};
+use crate::target::thread_positions::{self, Place, Position};
 
 /// How long threads get to leave guards by themselves.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -15,8 +15,8 @@ use sidestep_sys::arch::Word;
 use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::error::SessionError;
-use crate::patch::thread_positions::{Place, Position};
 use crate::target::discovery::{Found, read_array, states};
+use crate::target::thread_positions::{Place, Position};
 
 /// So far above the stack pointer the code of a session may have put an address that it works with.
 const DEEP: u64 = 16 << 10;

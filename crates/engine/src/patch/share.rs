@@ -30,14 +30,14 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{JournalEntry, ProbeDesc};
 
 use crate::error::SessionError;
-use crate::patch::hold::{Hold, Turn};
 use crate::patch::pages::pages;
 use crate::patch::per_probe;
 use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note, set_semaphores};
-use crate::patch::thread_positions::{self, Place};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{self, Found, Site, is_ours};
+use crate::target::hold::{Hold, Turn};
 use crate::target::remote::stopped_mappings;
+use crate::target::thread_positions::{self, Place};
 
 /// Bytes of a jump.
 const JUMP: usize = 5;

@@ -16,18 +16,18 @@ use sidestep_sys::{OpenError, Process, Stopped};
 use sidestep_wire::{Flow, JournalEntry};
 
 use crate::error::SessionError;
-use crate::patch::hold::{Hold, Turn};
+use crate::memory::raw::bytes_of;
 use crate::patch::live;
 use crate::patch::pages::{Stretch, pages};
 use crate::patch::per_probe;
 use crate::patch::promote::{self, Neighbours, is_blocked};
 use crate::patch::semaphore;
 use crate::patch::share::{self, Others};
-use crate::patch::thread_positions::{self, Position};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{self, Found, Site, TRAP, Text, text_of};
-use crate::target::raw::bytes_of;
+use crate::target::hold::{Hold, Turn};
 use crate::target::remote::{mappings, stopped_mappings};
+use crate::target::thread_positions::{self, Position};
 
 /// How long somebody else may be at work on the process.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -128,7 +128,7 @@ impl Work {
 /// The right to change a process.
 pub(crate) fn take_turn(process: &Process) -> Result<sidestep_sys::Turn, SessionError> {
     let pid = process.pid();
-    let turn = process.turn(PATIENCE).map_err(|source| crate::target::remote::unreadable(process, source))?;
+    let turn = process.turn(PATIENCE).map_err(|source| crate::error::unreadable(process, source))?;
     turn.ok_or(SessionError::Occupied { pid })
 }
 

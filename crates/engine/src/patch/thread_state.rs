@@ -9,8 +9,8 @@ use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::{MapKind, Private};
 
 use crate::error::SessionError;
-use crate::patch::thread_positions::{self, Place, Position};
 use crate::target::discovery::Found;
+use crate::target::thread_positions::{self, Place, Position};
 
 /// For so many looks in all, sites wait for threads that are on their way to or from a handler.
 pub(crate) const LOOKS: u32 = 100;

@@ -1,9 +1,10 @@
 //! From matches to jobs: every site planned once, its handlers in the order of the requests.
 
+pub(crate) mod coverage;
+pub(crate) mod faults;
 pub(crate) mod placement;
 mod planner;
-pub mod refusal;
-pub(crate) mod space;
+pub(crate) mod preview;
 pub(crate) mod surroundings;
 
 use std::collections::BTreeMap;
@@ -22,8 +23,9 @@ use sidestep_sys::arch;
 use crate::error::SessionError;
 use crate::planning::placement::{There, placements};
 use crate::planning::planner::Planner;
-use crate::planning::refusal::{RefusalReason, Unproven};
 use crate::planning::surroundings::{ObjectRoom, Surroundings};
+use crate::programs::Part;
+use crate::refusal::{RefusalReason, Unproven};
 use crate::resolve::Match;
 use crate::resolve::analyses::Analyses;
 use crate::resolve::objects::Loaded;
@@ -51,22 +53,6 @@ pub(crate) struct Planned {
     pub goroutine: bool,
     /// Why a return probe is not at the exits of the function.
     pub unproven: Option<Unproven>,
-}
-
-/// The part that a site has in a probe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
-    /// All of it.
-    Whole,
-    /// The entry of a function whose exits are probed, too.
-    Enter,
-    /// An exit.
-    Exit {
-        /// How many displaced instructions run before the handler.
-        before: usize,
-        /// Only hits of calls that were seen to begin are returns.
-        paired: bool,
-    },
 }
 
 impl Planned {

@@ -9,9 +9,10 @@ use sidestep_plan::{
 };
 
 use crate::planning::placement::There;
-use crate::planning::refusal::{RefusalReason, Unproven};
 use crate::planning::surroundings::ObjectRoom;
-use crate::planning::{Part, Planned, REGION_MAX, Returns, Wish, plan_for_good};
+use crate::planning::{Planned, REGION_MAX, Returns, Wish, plan_for_good};
+use crate::programs::Part;
+use crate::refusal::{RefusalReason, Unproven};
 use crate::resolve::Match;
 
 /// Plans the sites of one object.

@@ -8,20 +8,12 @@ use sidestep_isa::{Isa, Va};
 use sidestep_plan::room::STUB;
 use sidestep_plan::{Fixed, Reason, Room};
 
-use crate::planning::space::{self, Used};
+use crate::target::space::{self, Used};
 
 const PAGE: u64 = 4096;
 /// Most pages of stubs: each may be a mapping of its own, of which a process can have 65,530
 /// (`vm.max_map_count`).
 const PAGES_MAX: usize = 12 * 1024;
-/// Where an object is assumed to be that no process has mapped.
-pub(crate) fn assumed_bias(isa: Isa) -> i64 {
-    match isa {
-        Isa::X86 => 0xf7c0_0000,
-        Isa::X64 => 0x7f00_0000_0000,
-    }
-}
-
 /// The sites and stubs of a session.
 #[derive(Clone, Default)]
 pub(crate) struct Surroundings {
@@ -286,7 +278,7 @@ pub(crate) fn assumed(image: Range<u64>, heap: bool) -> Vec<Used> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planning::space::Grows;
+    use crate::target::space::Grows;
 
     const BIAS: i64 = 0x5500_0000_0000;
 

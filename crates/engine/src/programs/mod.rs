@@ -1,8 +1,6 @@
 //! Programs of a session: linked to the memory of their maps, compiled, placed.
 
-pub(crate) mod controller;
-pub(crate) mod facts;
-pub(crate) mod native;
+mod part;
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
@@ -25,8 +23,8 @@ use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
 
 use crate::api::{Action, Code, Program};
 use crate::error::SessionError;
-use crate::planning::Part;
-use crate::target::layout::{Layout, MapPlace};
+use crate::memory::layout::{Layout, MapPlace};
+pub(crate) use crate::programs::part::Part;
 
 /// Functions begin on their own half cache line.
 const ALIGN: usize = 16;

@@ -1,15 +1,13 @@
 //! From patterns to sites: which functions of which objects are meant.
 
 pub(crate) mod analyses;
-pub(crate) mod coverage;
 pub(crate) mod kernel;
 pub(crate) mod names;
 pub(crate) mod objects;
 pub mod pattern;
-pub(crate) mod preview;
 pub(crate) mod static_probes;
 pub(crate) mod typed;
-mod unnamed;
+pub(crate) mod unnamed;
 pub(crate) mod usdt;
 
 use std::collections::BTreeMap;
@@ -18,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use sidestep_isa::object::Extent;
-use sidestep_isa::{Len, Va, x86};
+use sidestep_isa::{Isa, Len, Va, x86};
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
     Function, FunctionKind, Kind, MappedObject, Matcher, Object, Source, SymbolError, address_of_unnamed, by_address,
@@ -28,7 +26,6 @@ use sidestep_sys::Process;
 
 use crate::api::{FuncPattern, Pattern};
 use crate::error::{NoMatch, SessionError};
-use crate::planning::surroundings;
 use crate::resolve::analyses::Analyses;
 use crate::resolve::objects::{Loaded, Objects, image};
 
@@ -87,9 +84,17 @@ impl Match {
     }
 }
 
+/// Where an object is assumed to be that no process has mapped.
+fn bias_of(isa: Isa) -> i64 {
+    match isa {
+        Isa::X86 => 0xf7c0_0000,
+        Isa::X64 => 0x7f00_0000_0000,
+    }
+}
+
 /// Where an object is taken to be that no process has mapped: run-time minus link-time address.
 pub(crate) fn assumed_bias(object: &Object) -> i64 {
-    if object.is_pie() || object.kind() == Kind::Library { surroundings::assumed_bias(object.isa()) } else { 0 }
+    if object.is_pie() || object.kind() == Kind::Library { bias_of(object.isa()) } else { 0 }
 }
 
 /// The run-time range of such an object.

@@ -12,9 +12,8 @@ use sidestep_symbols::{DebugSearch, Executable, MappedObject, Mapping, Object, m
 use sidestep_sys::Process;
 
 use crate::api::Options;
-use crate::error::SessionError;
+use crate::error::{SessionError, unreadable};
 use crate::resolve::analyses;
-use crate::target::remote::unreadable;
 
 /// An object in a process.
 #[derive(Clone)]

@@ -5,33 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_wire::hash::{Found, Step};
-use sidestep_wire::{Common, MAPS_MAX, MapDesc, Slot, Stacks, Table};
+use sidestep_wire::{Common, MapDesc, Slot, Stacks, Table};
 
 use crate::api::{Bundle, Entry, Program, Value};
-use crate::target::layout::Layout;
-use crate::target::raw::bytes_of;
+use crate::memory::layout::Layout;
+use crate::memory::maps::placed;
+use crate::memory::view::View;
 use crate::target::regions::Regions;
-use crate::target::view::View;
-
-/// What the controller knows of a map, whatever the target has written to the description in the
-/// shared region: only entries and what counts them are taken from there.
-fn placed(maps: &[Map], layout: &Layout, index: usize) -> Option<MapDesc> {
-    let (map, place) = (maps.get(index)?, layout.maps.get(index)?);
-    let mut desc = desc(map, index)?;
-    (desc.data, desc.cells) = (place.data, place.cells);
-    Some(desc)
-}
-
-/// The description of a map, without its place.
-pub(crate) fn desc(map: &Map, index: usize) -> Option<MapDesc> {
-    let entries = match map.kind {
-        // Nothing is kept by entry; the kernel has one per CPU.
-        MapKind::PerfEventArray => map.max_entries.max(1),
-        _ => map.max_entries,
-    };
-    let index = u32::try_from(index).ok().filter(|index| *index < MAPS_MAX)?;
-    MapDesc::new(map.kind.number(), map.key_size, map.value_size, entries, map.flags, index)
-}
 
 /// Bytes that the rings among the maps ask for together.
 pub(crate) fn ring_bytes(maps: &[Map]) -> u64 {
@@ -51,17 +31,6 @@ impl Bundle {
             .iter()
             .filter_map(Program::verified)
             .any(|v| v.facts.calls(|helper| helper.name == "trace_printk"))
-    }
-}
-
-/// Writes the descriptions of all maps and what they hold at the start.
-pub(crate) fn init(shared: &View, layout: &Layout, maps: &[Map]) {
-    for (index, map) in maps.iter().enumerate() {
-        let Some(desc) = placed(maps, layout, index) else { continue };
-        shared.write(layout.map_desc(index), bytes_of(&desc));
-        if map.kind == MapKind::Array {
-            shared.write(desc.data, &map.initial);
-        }
     }
 }
 

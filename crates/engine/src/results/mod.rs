@@ -2,6 +2,7 @@
 //! rings drained.
 
 pub(crate) mod address_spaces;
+pub(crate) mod controller;
 pub(crate) mod maps;
 pub(crate) mod status;
 
@@ -13,7 +14,7 @@ use sidestep_wire::ring::Next;
 use sidestep_wire::{Common, MapDesc, RecordHeader, RecordState, Ring, Slot};
 
 use crate::api::Record;
-use crate::target::raw::from_bytes;
+use crate::memory::raw::from_bytes;
 use crate::target::regions::Regions;
 
 impl Regions {

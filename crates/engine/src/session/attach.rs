@@ -7,13 +7,13 @@ use sidestep_sys::{Process, TscScale};
 
 use crate::api::{Bundle, Missing, Options, Request};
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
 use crate::patch::switch::{self, take_turn};
 use crate::planning::Planned;
 use crate::resolve;
 use crate::session::installer::{Hook, Installer};
 use crate::session::spec::SessionSpec;
 use crate::session::{Progress, Session, clean_up, remove, users};
+use crate::target::hold::Hold;
 
 impl Session {
     /// Attaches to all of these processes. If another session takes the signals meanwhile, the

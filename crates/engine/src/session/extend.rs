@@ -6,17 +6,17 @@ use sidestep_sys::Process;
 
 use crate::api::{Bundle, Options, Program, Request, TargetState};
 use crate::error::SessionError;
-use crate::patch::hold::{self, Hold};
 use crate::patch::per_probe;
 use crate::patch::promote;
 use crate::patch::switch::{Switched, take_turn};
-use crate::programs::native;
 use crate::resolve;
 use crate::resolve::objects::Objects;
 use crate::session::installer::Numbers;
 use crate::session::spec::SessionSpec;
 use crate::session::{Session, clock};
 use crate::target::discovery;
+use crate::target::hold::{self, Hold};
+use crate::target::native;
 
 impl Session {
     /// The indices that the next so many programs will have.

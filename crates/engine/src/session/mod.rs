@@ -2,8 +2,11 @@
 
 mod attach;
 mod extend;
+mod facts;
+pub(crate) mod follow;
 pub(crate) mod installer;
 mod protect;
+pub(crate) mod protection;
 pub(crate) mod reclaim;
 mod registry;
 pub(crate) mod spec;
@@ -23,17 +26,17 @@ use crate::api::{
     TargetState,
 };
 use crate::error::SessionError;
-use crate::follow::Follow;
 use crate::patch::detach;
 use crate::patch::switch::{Switch, Switched};
 use crate::patch::toggle;
-use crate::protection::Guard;
 use crate::resolve::names::Symbols;
 use crate::resolve::objects::Objects;
 use crate::results::Rings;
 use crate::results::maps::Maps;
 use crate::results::status::{self, Installed};
+use crate::session::follow::Follow;
 use crate::session::installer::{Installer, Numbers};
+use crate::session::protection::Guard;
 use crate::session::spec::SessionSpec;
 use crate::target::discovery;
 use crate::target::discovery::Found;

@@ -1,4 +1,4 @@
-//! What a session does so that its probes do not harm the target: see [`crate::protection`].
+//! What a session does so that its probes do not harm the target: [`crate::session::protection`].
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::{Numbers, Session, rows};
 use crate::api::Probe;
 use crate::error::SessionError;
-use crate::follow::Follow;
+use crate::limits::Event;
 use crate::patch::switch::{Switch, Switched};
 use crate::patch::toggle;
-use crate::protection::{Event, Guard};
+use crate::session::follow::Follow;
+use crate::session::protection::Guard;
 
 impl Session {
     /// What there is to say about the cost of the probes since the last time.

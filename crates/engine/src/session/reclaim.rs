@@ -21,18 +21,18 @@ use sidestep_wire::{Call, JournalEntry, ShadowEntry};
 
 use crate::api::TargetState;
 use crate::error::SessionError;
-use crate::follow::family::has_mapped;
-use crate::patch::hold;
+use crate::memory::raw::bytes_of;
 use crate::patch::switch::take_turn;
-use crate::patch::thread_positions;
-use crate::programs::native;
 use crate::session::Session;
+use crate::session::follow::family::has_mapped;
 use crate::session::installer::Installer;
 use crate::target::allocator::Taken;
 use crate::target::discovery::{self, Found, read_array, states};
-use crate::target::raw::bytes_of;
+use crate::target::hold;
+use crate::target::native;
 use crate::target::regions::Regions;
 use crate::target::remote::stopped_mappings;
+use crate::target::thread_positions;
 
 /// So many additions are taken back at once.
 const BATCH: usize = 64;

@@ -13,15 +13,15 @@ use sidestep_symbols::Object;
 use sidestep_wire::Flow;
 
 use crate::api::Options;
+use crate::memory::layout::Layout;
+use crate::memory::view::View;
 use crate::planning::{Guards, plan_guards};
-use crate::programs::facts::Known;
 use crate::resolve::Match;
 use crate::resolve::analyses::{self, Analyses};
 use crate::resolve::objects::Objects;
 use crate::resolve::usdt::Arguments;
 use crate::results::address_spaces::Meanings;
-use crate::target::layout::Layout;
-use crate::target::view::View;
+use crate::session::facts::Known;
 
 /// Who is at a site.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -8,14 +8,14 @@ use sidestep_sys::{Child, Process, Spawned, StartupEvent, spawn};
 
 use crate::api::Missing;
 use crate::error::SessionError;
-use crate::follow::Follow;
-use crate::follow::dlopen::keep_returns;
-use crate::patch::hold::Hold;
 use crate::resolve;
 use crate::resolve::objects::Objects;
 use crate::session::Progress;
+use crate::session::follow::Follow;
+use crate::session::follow::dlopen::keep_returns;
 use crate::session::installer::{Installer, looks_at_returns};
 use crate::session::spec::SessionSpec;
+use crate::target::hold::Hold;
 
 /// Spawns, installs, lets go.
 pub(crate) fn run(

@@ -8,9 +8,9 @@ use sidestep_isa::{Isa, Len, Va};
 use sidestep_wire::MapKind;
 
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
-use crate::planning::space;
+use crate::target::hold::Hold;
 use crate::target::regions::Regions;
+use crate::target::space;
 
 /// What one installation has taken.
 #[derive(Clone, Default)]

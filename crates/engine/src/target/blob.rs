@@ -8,6 +8,8 @@ use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, Object, ObjectSection, ObjectSymbol, RelocationFlags};
 use sidestep_isa::Isa;
 
+use crate::error::BlobError;
+
 static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));
 /// The same with the interpreter.
 static INTERPRETER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interpreter.elf"));
@@ -22,20 +24,6 @@ pub struct Blob {
     code_len: u64,
     relocations: Vec<(u64, u64)>,
     symbols: Vec<(String, u64)>,
-}
-
-/// The embedded agent is not what the engine expects: a fault of the build.
-#[derive(Debug, thiserror::Error)]
-pub enum BlobError {
-    /// Not a readable ELF file.
-    #[error("the embedded agent is no ELF file ({0}): rebuild sidestep")]
-    Elf(#[from] object::Error),
-    /// A relocation that needs more than the base address.
-    #[error("the embedded agent has a relocation of another kind at {0:#x}: rebuild sidestep")]
-    Relocation(u64),
-    /// Not one read-execute part at 0 that begins with the code.
-    #[error("the embedded agent is not laid out as in agent.ld: rebuild sidestep")]
-    Layout,
 }
 
 impl Blob {

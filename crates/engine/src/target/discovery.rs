@@ -11,7 +11,7 @@ use sidestep_wire::header::{MAGIC, VERSION};
 use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
-use crate::target::raw::{Plain, from_bytes};
+use crate::memory::raw::{Plain, from_bytes};
 use crate::target::regions;
 use crate::target::remote::{Room, mappings};
 use crate::target::signals::{self, TRAPS};

@@ -11,12 +11,10 @@ use sidestep_plan::{Plan, faults};
 use sidestep_wire::{CopyPair, DetourEntry, DetourTable, Private};
 
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
-use crate::planning::Planned;
+use crate::memory::raw::bytes_of;
 use crate::target::allocator::Table;
-use crate::target::raw::bytes_of;
+use crate::target::hold::Hold;
 use crate::target::regions::Regions;
-use crate::target::signals;
 
 /// The detours of a session.
 #[derive(Clone, Default)]
@@ -27,26 +25,6 @@ pub(crate) struct Detours {
     pub shown: bool,
     /// The table is in the target, for stacks.
     pub walked: bool,
-}
-
-/// The signals that displaced instructions of a site may raise.
-pub(crate) fn raised(p: &Planned) -> u64 {
-    let Ok(plan) = &p.plan else { return 0 };
-    let on_purpose = if plan.stops_on_purpose() { signals::FAULTS | signals::TRAPS } else { 0 };
-    on_purpose | if plan.may_fault() { signals::FAULTS } else { 0 }
-}
-
-/// The signals that any site may raise at the end of a stack: by what its handlers save, by the
-/// copy of a `push` or `call`, or by a trap, whose own signal finds no room there (`signal::handle`
-/// in the agent).
-pub(crate) const AT_END: u64 = signals::READS;
-
-/// Would a fault at an address of ours do harm? Where an instruction faults on purpose, the program
-/// goes by its address. Go's runtime makes a panic of a fault only if it knows the function, and
-/// gives up otherwise (`sighandler` in runtime/signal_unix.go).
-pub(crate) fn must_show(p: &Planned) -> bool {
-    let Ok(plan) = &p.plan else { return false };
-    plan.stops_on_purpose() || p.matched.object.is_go() && plan.may_fault()
 }
 
 impl Regions {
@@ -69,7 +47,7 @@ impl Regions {
             return Ok(());
         }
         let bytes = known.table();
-        let len = Len(crate::target::layout::round(bytes.len() as u64, 4096));
+        let len = Len(crate::memory::layout::round(bytes.len() as u64, 4096));
         let table = self.room_for_table(hold, len)?;
         let process = hold.process();
         process.write(Va(table.start), &bytes)?;

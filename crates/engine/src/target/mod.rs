@@ -1,8 +1,9 @@
-//! What a session has in the memory of its target, and what it has to know of the process.
+//! A process: what a session has mapped there, its threads, its signals, and its limits.
 //!
 //! | what | modules |
 //! |---|---|
-//! | mappings: sizes, contents, free memory | [`layout`], [`regions`], [`allocator`], [`blob`], [`view`], [`raw`] |
+//! | stopping threads, and for how long; where they are | [`hold`], [`thread_positions`], [`native`] |
+//! | mappings: contents, free memory, the address space | [`regions`], [`allocator`], [`blob`], [`space`] |
 //! | system calls of the target for us | [`remote`] |
 //! | what a session has left there, for any reader | [`discovery`] |
 //! | signals and faults of displaced code | [`signals`], [`faults`] |
@@ -13,14 +14,15 @@ pub(crate) mod allocator;
 pub(crate) mod blob;
 pub(crate) mod discovery;
 pub(crate) mod faults;
+pub(crate) mod hold;
 pub(crate) mod identity;
-pub(crate) mod layout;
+pub(crate) mod native;
 pub(crate) mod permanent;
 pub(crate) mod privileges;
-pub(crate) mod raw;
 pub(crate) mod regions;
 pub(crate) mod remote;
 pub(crate) mod seccomp;
 pub(crate) mod signals;
+pub(crate) mod space;
+pub(crate) mod thread_positions;
 pub(crate) mod unwinding;
-pub(crate) mod view;

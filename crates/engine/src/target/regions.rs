@@ -29,21 +29,21 @@ use sidestep_wire::{
 
 use crate::api::{Options, Program};
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
-use crate::patch::thread_positions;
-use crate::planning::space::LOW;
+use crate::memory::layout::{CALLS_OFF, LIST_LEN, Layout, round};
+use crate::memory::maps;
+use crate::memory::raw::bytes_of;
+use crate::memory::view::View;
 use crate::programs::{Arguments, Memory, Programs};
-use crate::results::maps;
 use crate::target::allocator::{Spare, Taken};
 use crate::target::blob::Blob;
 use crate::target::faults::Detours;
+use crate::target::hold::Hold;
 use crate::target::identity::{self_pointers, sets_thread_pointer, told_apart};
-use crate::target::layout::{CALLS_OFF, LIST_LEN, Layout, round};
-use crate::target::raw::bytes_of;
 use crate::target::remote::{Remote, Room, stopped_mappings};
 use crate::target::seccomp::{self, Extra};
+use crate::target::space::LOW;
+use crate::target::thread_positions;
 use crate::target::unwinding::Tables;
-use crate::target::view::View;
 use list::{List, Place};
 use shared::{HeaderWriter, map_shared};
 

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{Batch, Call, CallError, Mapping, Process, StopError, Stopped, arch};
+use sidestep_sys::{Batch, Call, CallError, Mapping, Process, Stopped, arch};
 
-use crate::error::SessionError;
-use crate::planning::space::{Grows, Used};
+use crate::error::{SessionError, unreadable};
+use crate::target::space::{Grows, Used};
 
 /// The mappings of a process, ascending.
 pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> {
@@ -16,12 +16,6 @@ pub(crate) fn mappings(process: &Process) -> Result<Vec<Mapping>, SessionError> 
 /// Those of a process that stands still.
 pub(crate) fn stopped_mappings(stopped: &Stopped) -> Result<Rc<Vec<Mapping>>, SessionError> {
     stopped.maps().map_err(|source| unreadable(stopped.process(), source))
-}
-
-/// Why the mappings of a process cannot be read: mostly because it has ended.
-pub(crate) fn unreadable(process: &Process, source: std::io::Error) -> SessionError {
-    let pid = process.pid();
-    if process.is_alive() { SessionError::Maps { pid, source } } else { StopError::Exited { pid }.into() }
 }
 
 /// The address space that mappings take.
@@ -120,6 +114,8 @@ pub(crate) struct Room {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+
+    use sidestep_sys::StopError;
 
     use super::*;
 

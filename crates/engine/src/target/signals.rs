@@ -16,11 +16,11 @@ use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEG
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
 
 use crate::error::SessionError;
-use crate::patch::thread_positions::{Place, Position};
+use crate::memory::raw::{bytes_of, from_bytes};
 use crate::target::discovery::{read_array, states};
-use crate::target::raw::{bytes_of, from_bytes};
 use crate::target::regions::Regions;
 use crate::target::remote::{Room, sigaction};
+use crate::target::thread_positions::{Place, Position};
 
 /// What trap probes need.
 pub(crate) const TRAPS: u64 = set_of(SIGTRAP);

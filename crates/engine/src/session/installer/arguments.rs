@@ -7,10 +7,10 @@ use sidestep_bpf::pass::arguments;
 use super::Installer;
 use crate::api::Program;
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
 use crate::planning::Planned;
 use crate::programs::Arguments;
 use crate::resolve::usdt;
+use crate::target::hold::Hold;
 use crate::target::regions::Regions;
 
 /// Of each planned probe: the index of the program that is for its site alone, if there is one, or

@@ -9,7 +9,8 @@ use sidestep_wire::ProbeDesc;
 
 use super::sites::is_at_start;
 use crate::patch::install::Job;
-use crate::planning::{Part, Planned};
+use crate::planning::Planned;
+use crate::programs::Part;
 
 /// By address, with which of the pending probes wait for it.
 pub(super) type Jobs = BTreeMap<u64, (Job, Vec<usize>)>;

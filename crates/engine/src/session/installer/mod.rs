@@ -24,20 +24,21 @@ use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, Options, Probe, Refused, Request};
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
 use crate::patch::install::{self, Job, Outcome};
 use crate::patch::share::Others;
 use crate::patch::toggle;
 use crate::planning::placement::{There, needs};
 use crate::planning::surroundings::Surroundings;
-use crate::planning::{Part, Planned, Returns, Wish, plan_all};
-use crate::programs::facts::tell_name;
+use crate::planning::{Planned, Returns, Wish, plan_all};
+use crate::programs::Part;
 use crate::programs::uses_result;
 use crate::resolve::Match;
 use crate::resolve::names::Images;
 use crate::resolve::objects::Objects;
+use crate::session::facts::tell_name;
 use crate::session::reclaim::Additions;
 use crate::session::registry::{Registry, Whose};
+use crate::target::hold::Hold;
 use crate::target::regions::Regions;
 use crate::target::remote::{mappings, used};
 use crate::target::seccomp::Extra;
@@ -519,7 +520,7 @@ impl Installer {
         if bytes == 0 {
             return Ok(Va::default());
         }
-        let len = Len(crate::target::layout::round(bytes, 4096));
+        let len = Len(crate::memory::layout::round(bytes, 4096));
         regions.map_listed(hold, "tables", len, MapKind::Private)
     }
 

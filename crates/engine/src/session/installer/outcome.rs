@@ -6,7 +6,8 @@ use super::jobs::{asked, whole};
 use super::sites::{can_replace, no_override, site};
 use super::{Installer, Numbers};
 use crate::api::Probe;
-use crate::planning::{Part, Planned};
+use crate::planning::Planned;
+use crate::programs::Part;
 use crate::target::regions::Regions;
 
 impl Installer {

@@ -9,7 +9,7 @@ use super::sites::returns;
 use crate::api::Pause;
 use crate::error::SessionError;
 use crate::planning::Planned;
-use crate::target::faults;
+use crate::planning::faults;
 use crate::target::seccomp::{self, Extra};
 
 impl Installer {

@@ -6,8 +6,8 @@ use sidestep_sys::arch::Word;
 use super::Installer;
 use crate::api::BundleMap;
 use crate::error::SessionError;
+use crate::memory::layout::{Layout, Needs};
 use crate::results::maps;
-use crate::target::layout::{Layout, Needs};
 
 /// Ring of a thread, unless asked for otherwise.
 const RING_DEFAULT: usize = 256 * 1024;

@@ -8,11 +8,11 @@ use sidestep_sys::{CallError, Mapping, Process, Stopped, arch};
 use sidestep_wire::{MapEntry, MapKind};
 
 use crate::error::SessionError;
-use crate::planning::space;
-use crate::target::layout::Layout;
-use crate::target::raw::bytes_of;
+use crate::memory::layout::Layout;
+use crate::memory::raw::bytes_of;
+use crate::memory::view::View;
 use crate::target::remote::{Remote, mappings, stopped_mappings, used};
-use crate::target::view::View;
+use crate::target::space;
 
 /// The list of mappings in the shared region.
 pub(super) struct List<'a> {

@@ -7,11 +7,11 @@ use sidestep_sys::{HAND_OVER_LEN, Mapping, Stopped};
 use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 
 use crate::error::SessionError;
-use crate::planning::space;
+use crate::memory::layout::Layout;
+use crate::memory::view::View;
 use crate::target::discovery::MEMFD_LINK;
-use crate::target::layout::Layout;
 use crate::target::remote::{Remote, mappings, stopped_mappings, used};
-use crate::target::view::View;
+use crate::target::space;
 
 /// A place for a few bytes below all stack pointers and red zones: the low end of the main thread's
 /// stack.

@@ -10,9 +10,9 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::calibration::{self, Costs};
-use super::{Disabled, Event, Overhead, Protection};
 use crate::api::{Bundle, Options, Request};
 use crate::error::SessionError;
+use crate::limits::{Disabled, Event, Overhead, Protection};
 use crate::patch::switch::Switched;
 use crate::session::Session;
 

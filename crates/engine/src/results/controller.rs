@@ -11,10 +11,11 @@ use sidestep_isa::Va;
 
 use crate::api::{Bundle, Entry, Record, Value};
 use crate::error::SessionError;
+use crate::memory::layout::{Layout, Needs};
+use crate::memory::maps::init;
+use crate::memory::view::View;
 use crate::programs::Memory;
-use crate::results::maps::{self, Maps};
-use crate::target::layout::{Layout, Needs};
-use crate::target::view::View;
+use crate::results::maps::Maps;
 use memory::Space;
 
 /// Instructions of a run at most.
@@ -55,7 +56,7 @@ impl Local {
         let layout = Layout::new(&needs).ok_or(SessionError::MapsTooLarge)?;
         // No thread of a target will ever have a slot.
         let shared = View::private(layout.slots_off)?;
-        maps::init(&shared, &layout, &maps);
+        init(&shared, &layout, &maps);
         let own = View::private(8 * layout.cells)?;
         let local = Local { shared, layout, maps, own };
         for (map, entry) in &bundle.entries {

@@ -12,15 +12,15 @@ use sidestep_wire::header::MEMFD_NAME;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private};
 
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
+use crate::memory::view::View;
 use crate::patch::switch::take_turn;
-use crate::programs::facts::tell_name;
 use crate::session::Session;
+use crate::session::facts::tell_name;
 use crate::session::installer::Installer;
 use crate::target::discovery::{self, Found};
+use crate::target::hold::Hold;
 use crate::target::regions::Regions;
 use crate::target::remote::{Remote, mappings};
-use crate::target::view::View;
 
 impl Session {
     /// What the parent of a forked child has, or had, if the session knows it: what the child has,
@@ -110,7 +110,7 @@ fn copy_head(stopped: &Stopped, regions: &Regions, to: &View) -> Result<(), Sess
     let entries: Vec<MapEntry> = discovery::read_array(process, Va(at + layout.maps_off), listed)?;
     // Shadow stacks that the parent had to grow may have come later.
     for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind != MapKind::Grown as u32) {
-        to.write(layout.maps_off + (index * size_of::<MapEntry>()) as u64, crate::target::raw::bytes_of(entry));
+        to.write(layout.maps_off + (index * size_of::<MapEntry>()) as u64, crate::memory::raw::bytes_of(entry));
     }
     to.write(offset_of!(Header, target_pid) as u64, &process.pid().to_ne_bytes());
     Ok(())

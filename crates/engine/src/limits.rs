@@ -1,12 +1,6 @@
-//! What keeps a target from harm by its own probes: limits on the CPU time that they take, on
-//! their hits, and on memory. `docs/guide/limits.md` says what is promised.
-
-pub(crate) mod calibration;
-mod guard;
+//! Limits on what probes cost their target, and what a session says of these costs.
 
 use std::ffi::OsString;
-
-pub(crate) use guard::Guard;
 
 /// What is allowed.
 #[derive(Clone, Debug, Default)]
@@ -82,13 +76,4 @@ pub enum Disabled {
         /// What was allowed.
         limit: u64,
     },
-}
-
-/// A number of bytes, for the user.
-pub(crate) fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} bytes"),
-        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-    }
 }

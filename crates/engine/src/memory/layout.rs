@@ -7,7 +7,7 @@ use sidestep_sys::arch::ADDRESS_END;
 use sidestep_wire::private::STATE_LEN;
 use sidestep_wire::{Common, JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, Slot};
 
-use crate::results::maps;
+use crate::memory::maps;
 
 const PAGE: u64 = 4096;
 /// Is there little address space, in the target and in the controller?

@@ -8,7 +8,6 @@ use sidestep_wire::Private;
 
 use crate::api::TargetState;
 use crate::error::SessionError;
-use crate::patch::hold::Hold;
 use crate::patch::returns;
 use crate::patch::share::Others;
 use crate::patch::switch::{self, take_turn};
@@ -18,6 +17,7 @@ use crate::session::installer::{Installer, looks_at_returns};
 use crate::session::spec::SessionSpec;
 use crate::session::startup;
 use crate::target::discovery;
+use crate::target::hold::Hold;
 use crate::target::remote::mappings;
 
 impl Session {

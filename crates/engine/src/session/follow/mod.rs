@@ -22,7 +22,8 @@ use sidestep_wire::{BEAT, Bell, Common, Private, Question, Slot};
 
 use crate::api::TargetState;
 use crate::error::SessionError;
-use crate::follow::family::Family;
+use crate::memory::view::View;
+use crate::session::follow::family::Family;
 use crate::session::installer::Installer;
 use crate::session::spec::SessionSpec;
 use crate::session::{Session, remove};
@@ -30,7 +31,6 @@ use crate::session::{startup, users};
 use crate::target::discovery;
 use crate::target::privileges;
 use crate::target::regions::Regions;
-use crate::target::view::View;
 
 /// So long the controller waits for an answered `execve` before it does anything else.
 const EXEC_TIME: Duration = Duration::from_millis(20);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use sidestep_sys::{SharedError, SharedMap};
 use sidestep_wire::MapDesc;
 
-use crate::target::raw::{Plain, from_bytes};
+use crate::memory::raw::{Plain, from_bytes};
 
-/// The shared region. Offsets come from [`crate::target::layout::Layout`], so they lie inside.
+/// The shared region. Offsets come from [`crate::memory::layout::Layout`], so they lie inside.
 #[derive(Clone)]
 pub(crate) struct View(Arc<SharedMap>);
 
