@@ -58,12 +58,15 @@ fn a_long_comment_is_found() {
     assert_eq!(long_comments(&long), [1, 3]);
 }
 
-/// The folders of `engine`, from the lowest to the highest: each uses those before it alone.
-const LAYERS: [&str; 9] =
-    ["memory", "programs", "resolve", "target", "patch", "planning", "results", "session", "fitness"];
+/// The folders of a crate, from the lowest to the highest: each uses those before it alone.
+const LAYERS: [(&str, &[&str]); 2] = [
+    ("engine", &["memory", "programs", "resolve", "target", "patch", "planning", "results", "session", "fitness"]),
+    ("plan", &["analysis", "policy", "codegen"]),
+];
 
-/// Folders of the crate that a file names, outside of comments.
+/// Folders of the crate that a file names, outside of comments and tests.
 fn used_folders(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.flat_map(|line| line.split("crate::").skip(1)).map(|rest| {
         let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
@@ -72,27 +75,33 @@ fn used_folders(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn folders_of_the_engine_use_only_those_below() {
-    let source = crate::test::checkout().join("crates/engine/src");
-    let mut upward = Vec::new();
-    for (layer, folder) in LAYERS.iter().enumerate() {
-        let mut files = Vec::new();
-        sources(&source.join(folder), &mut files);
-        assert!(!files.is_empty(), "no folder {folder}");
-        for file in files {
-            let text = fs::read_to_string(&file).unwrap();
-            let above = used_folders(&text).filter(|used| LAYERS[layer + 1..].contains(used));
-            upward.extend(above.map(|used| format!("{} uses {used}", file.display())));
+fn folders_use_only_those_below() {
+    for (krate, layers) in LAYERS {
+        let source = crate::test::checkout().join("crates").join(krate).join("src");
+        let mut upward = Vec::new();
+        for (layer, folder) in layers.iter().enumerate() {
+            let mut files = Vec::new();
+            sources(&source.join(folder), &mut files);
+            assert!(!files.is_empty(), "no folder {folder} in {krate}");
+            for file in files {
+                let text = fs::read_to_string(&file).unwrap();
+                let above = used_folders(&text).filter(|used| layers[layer + 1..].contains(used));
+                upward.extend(above.map(|used| format!("{} uses {used}", file.display())));
+            }
         }
+        let folders = fs::read_dir(&source).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir());
+        let names: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        assert!(
+            names.iter().all(|name| layers.contains(&name.as_str())),
+            "{krate}: a folder without a layer: {names:?}"
+        );
+        assert!(upward.is_empty(), "arrows that run upward:\n{}", upward.join("\n"));
     }
-    let folders = fs::read_dir(&source).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir());
-    let names: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
-    assert!(names.iter().all(|name| LAYERS.contains(&name.as_str())), "a folder without a layer: {names:?}");
-    assert!(upward.is_empty(), "arrows that run upward:\n{}", upward.join("\n"));
 }
 
 #[test]
 fn used_folders_are_found() {
-    let text = "use crate::patch::x;\n// crate::session\nlet a = crate::target::y(crate::api::Z);\n";
-    assert_eq!(used_folders(text).collect::<Vec<_>>(), ["patch", "target", "api"]);
+    let code = "use crate::patch::x;\n// crate::session\nlet a = crate::target::y(crate::api::Z);\n";
+    let text = format!("{code}#[cfg(test)]\nmod tests {{\n    use crate::follow;\n}}\n");
+    assert_eq!(used_folders(&text).collect::<Vec<_>>(), ["patch", "target", "api"]);
 }

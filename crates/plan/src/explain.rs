@@ -2,8 +2,8 @@
 
 use sidestep_isa::Isa;
 
-use crate::detour;
-use crate::plan::{DisplacedInsn, Patch, Plan, SiteKind};
+use crate::codegen::x86::detour;
+use crate::policy::plan::{DisplacedInsn, Patch, Plan, SiteKind};
 
 /// Names by the bit numbers of [`Plan::dead_regs`].
 const REGISTERS: [&str; 16] =
@@ -150,8 +150,8 @@ fn disassembled(isa: Isa, insn: &DisplacedInsn) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lead::Lead;
-    use crate::plan::{Rejected, Technique};
+    use crate::policy::lead::Lead;
+    use crate::policy::plan::{Rejected, Technique};
     use crate::reason::Reason;
     use sidestep_isa::x86::Passed;
     use sidestep_isa::{Len, Va};

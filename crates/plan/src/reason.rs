@@ -13,7 +13,7 @@ use sidestep_isa::object::Rewriter;
 use sidestep_isa::x86::{DecodeError, Insn, RelocateError};
 use thiserror::Error;
 
-use crate::room::Fixed;
+use crate::fixed::Fixed;
 
 /// Why nothing, or nothing better, can be written at a site. Addresses are link-time addresses.
 /// `insn` is the instruction in question.

@@ -15,7 +15,7 @@ use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Len, Va};
 use sidestep_plan::syscalls::SyscallSite;
 use sidestep_plan::{
-    Index, Needs, Placement, Plan, Reason, Technique, plan_at, plan_in, promotable, site_of, syscalls,
+    Index, Needs, Placement, Plan, Reason, Technique, plan_at, plan_in, promotable, site_of, syscall_guard, syscalls,
 };
 use sidestep_symbols::{Matcher, Object};
 use sidestep_sys::arch;
@@ -271,7 +271,7 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
         Some(index) => index,
         None => Index::around(code, &sites.iter().map(|site| site.mov).collect::<Vec<Va>>()),
     };
-    sites.retain(|site| match syscalls::guard(&index, *site).filter(|_| index.is_described(site.mov)) {
+    sites.retain(|site| match syscall_guard::guard(&index, *site).filter(|_| index.is_described(site.mov)) {
         Some(Ok(plan)) => {
             keep(&index, site, plan);
             false
@@ -282,7 +282,7 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
     if !sites.is_empty() {
         let Ok(index) = analyses.index(object) else { return Ok(Vec::new()) };
         for site in sites {
-            match syscalls::guard(&index, site) {
+            match syscall_guard::guard(&index, site) {
                 Some(Ok(plan)) => keep(&index, &site, plan),
                 // No instruction of the program.
                 Some(Err(_)) => {}
@@ -314,7 +314,7 @@ pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<Guard> {
             extents: vec![Extent { start, len: Len(len as u64) }],
             ..ObjectCode::new(vdso.isa())
         });
-        let plan = syscalls::guard(&index, site)?.ok()?;
+        let plan = syscall_guard::guard(&index, site)?.ok()?;
         let expected = expected(&index, &plan);
         Some(Guard { plan, expected, call: site.syscall, lends: false })
     };
@@ -376,8 +376,8 @@ mod tests {
             let all = Index::new(code.clone());
             let some = Index::around(code, &sites.iter().map(|site| site.mov).collect::<Vec<Va>>());
             for site in sites {
-                let whole = syscalls::guard(&all, site).map(|guard| guard.map(plain));
-                match syscalls::guard(&some, site).filter(|_| some.is_described(site.mov)) {
+                let whole = syscall_guard::guard(&all, site).map(|guard| guard.map(plain));
+                match syscall_guard::guard(&some, site).filter(|_| some.is_described(site.mov)) {
                     Some(Ok(plan)) => {
                         planned += 1;
                         assert_eq!(Some(Ok(plain(plan))), whole, "{}", object.path().display());

@@ -5,7 +5,7 @@
 use sidestep_bpf::verify::Helper;
 use sidestep_isa::object::Bytes;
 use sidestep_isa::{Isa, Va};
-use sidestep_plan::{Needs, Plan, syscalls};
+use sidestep_plan::{Needs, Plan, syscall_guard, syscalls};
 use sidestep_symbols::{Kind, MappedObject, Matcher};
 use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
@@ -342,7 +342,7 @@ fn give_way(guard: &mut Hook, planned: &[Planned]) {
     let meets = |p: &&Planned| place(p).is_some_and(|range| range.start < end && own.start < range.end);
     let Some(last) = planned.iter().filter(meets).max_by_key(|p| site(p)) else { return };
     let (Ok(plan), Ok(code)) = (&last.plan, guard.planned.matched.object.code()) else { return };
-    if let Some(plan) = syscalls::guard_at(&code, plan.for_now(), call) {
+    if let Some(plan) = syscall_guard::guard_at(&code, plan.for_now(), call) {
         guard.planned.plan = Ok(plan);
         guard.planned.expected.clone_from(&last.expected);
     }

@@ -1,0 +1,20 @@
+//! Facts of an object's code: where instructions start, who jumps where, where functions end. No
+//! decision about probes is made here.
+//!
+//! | what | modules |
+//! |---|---|
+//! | everything together, for one object | [`index`] |
+//! | one instruction behind the other, boundaries, code that nothing describes | [`sweep`], [`boundaries`], [`discover`] |
+//! | indirect jumps, the exits of a function, functions that look at their return address | [`family`], [`exits`], [`returns`] |
+//! | stack checks of Go, system calls | [`go`], [`syscalls`] |
+
+mod boundaries;
+mod discover;
+pub mod exits;
+pub(crate) mod family;
+pub mod go;
+pub mod index;
+pub(crate) mod parallel;
+pub(crate) mod returns;
+pub(crate) mod sweep;
+pub mod syscalls;

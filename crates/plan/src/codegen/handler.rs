@@ -1,0 +1,154 @@
+//! What happens at a hit.
+
+use std::rc::Rc;
+
+use sidestep_bpf::verify::Verified;
+use sidestep_isa::Va;
+
+use crate::codegen::x86::thunk::{Context, Side};
+
+/// What a detour does besides what the program would have done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Handler {
+    /// Counts the hit and runs an eBPF program.
+    Program(Program),
+    /// Counts the hit as a program does that does nothing, and goes on at the start of another
+    /// function: whatever else is the matter, in a forked child for example.
+    Replace {
+        /// What counts.
+        count: Program,
+        /// Run-time address of that function.
+        function: Va,
+    },
+    /// The same as [`Handler::Program`], when the probed instruction has been executed
+    /// ([`crate::Plan::behind`]). The red zone may be in use there, even if the site is a function
+    /// entry.
+    Post(Program),
+    /// Calls the agent's hit function.
+    Agent {
+        /// Number of the probe.
+        probe: u32,
+    },
+    /// As [`Handler::Agent`], for a probe whose calls are remembered until they end at an exit.
+    Enter {
+        /// Number of the probe.
+        probe: u32,
+        /// Number of the program that runs.
+        program: usize,
+    },
+    /// As [`Handler::Agent`], for a probe that may replace the return address.
+    Return {
+        /// Number of the probe.
+        probe: u32,
+    },
+    /// Runs right before an exit of a function, which is one of the displaced instructions. The red
+    /// zone may be in use there, even if the site is a function entry.
+    Exit {
+        /// How many displaced instructions run before it.
+        before: usize,
+        /// What runs.
+        run: AtExit,
+    },
+    /// As [`Handler::Agent`], at a place of its own: behind the first displaced instructions
+    /// (`plan::syscalls`). The red zone may be in use there, even if the site is a function entry.
+    Guard {
+        /// Number of the probe.
+        probe: u32,
+        /// How many displaced instructions run before it.
+        before: usize,
+    },
+}
+
+impl Handler {
+    /// Number of the thunks that it may need.
+    #[must_use]
+    pub fn thunk(&self) -> Option<usize> {
+        match self {
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
+                Some(program.thunk)
+            }
+            Handler::Exit { run: AtExit::Program(program), .. } => Some(program.thunk),
+            Handler::Exit { .. }
+            | Handler::Agent { .. }
+            | Handler::Enter { .. }
+            | Handler::Return { .. }
+            | Handler::Guard { .. } => None,
+        }
+    }
+
+    /// Which end of remembered calls it is, and the number of the program that runs there.
+    #[must_use]
+    pub fn end(&self) -> Option<(Side, usize)> {
+        match self {
+            Handler::Enter { program, .. } => Some((Side::Enter, *program)),
+            Handler::Exit { run: AtExit::Leave { program, .. }, .. } => Some((Side::Leave, *program)),
+            _ => None,
+        }
+    }
+
+    /// How many displaced instructions run before it, of a handler at a place of its own; else 0.
+    #[must_use]
+    pub fn before(&self) -> usize {
+        match self {
+            Handler::Guard { before, .. } | Handler::Exit { before, .. } => *before,
+            _ => 0,
+        }
+    }
+
+    /// Number of its probe.
+    #[must_use]
+    pub fn probe(&self) -> u32 {
+        match self {
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => {
+                program.probe
+            }
+            Handler::Exit { run: AtExit::Program(program), .. } => program.probe,
+            Handler::Exit { run: AtExit::Agent { probe } | AtExit::Leave { probe, .. }, .. } => *probe,
+            Handler::Enter { probe, .. } => *probe,
+            Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
+        }
+    }
+}
+
+/// What runs at an exit of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AtExit {
+    /// A program that needs nothing of the entry of the call. It is a part of the detour only if it
+    /// reads neither the instruction pointer nor the stack pointer: those of the exit are not those
+    /// of the return.
+    Program(Program),
+    /// The end of a call that [`Handler::Enter`] has remembered.
+    Leave {
+        /// Number of the probe.
+        probe: u32,
+        /// Number of the program that runs.
+        program: usize,
+    },
+    /// The agent's hit function, which knows what is different.
+    Agent {
+        /// Number of the probe.
+        probe: u32,
+    },
+}
+
+/// A program at a site, linked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// Number of the probe: also the cell that counts its hits.
+    pub probe: u32,
+    /// Number of its thunks.
+    pub thunk: usize,
+    /// It does nothing: a hit is counted, and that is all.
+    pub only_counts: bool,
+    /// What it reads of the context.
+    pub context: Context,
+    /// What `get_attach_cookie` gives.
+    pub cookie: u64,
+    /// What `get_func_ip` gives: run-time address.
+    pub func_ip: Va,
+    /// The program, if it may become part of the detour.
+    pub inline: Option<Rc<Verified>>,
+    /// What decides, without any effect, whether the program would do anything
+    /// ([`sidestep_bpf::pass::filter`]).
+    pub filter: Option<Rc<Verified>>,
+}

@@ -1,0 +1,222 @@
+//! Calls that are remembered from the entry of a function to its exit, in generated code.
+//!
+//! What is here does the same as `shadow::kept` of the agent, with the same order of stores, which
+//! `memory/call.rs` there explains. Whatever is not the usual case is left to the agent's thunk:
+//! nothing has happened then.
+
+use std::mem::offset_of;
+use std::rc::Rc;
+
+use sidestep_bpf::native::x86_64::{Code, Env as Native, Shape, Site, compile};
+use sidestep_bpf::pass::only_keeps;
+use sidestep_bpf::verify::Verified;
+use sidestep_isa::Va;
+use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
+use sidestep_isa::x86::live::Dead;
+use sidestep_wire::lookup::LookupTable;
+use sidestep_wire::private::{CALLS, CALLS_OFF};
+use sidestep_wire::{Call, Hit, ProbeDesc};
+
+use super::{Context, ENTRY_STATE, Env, Place, Places, RED_ZONE, frame};
+use crate::codegen::x86::detour::saved::Saved;
+
+/// One end of the calls of a probe, with what runs there.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// Which end.
+    pub side: Side,
+    /// Number of the program: [`crate::codegen::handler::Handler::end`] asks for it.
+    pub number: usize,
+    /// The program, linked.
+    pub program: Rc<Verified>,
+}
+
+/// Which end of a call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Side {
+    /// The function is entered: the program runs, and the call is remembered.
+    Enter,
+    /// The function is about to return: the call is forgotten, and the program runs.
+    Leave,
+}
+
+/// All that the code for finding the call changes.
+const CHANGED: [Reg; 6] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::R9, Reg::R10, Reg::R11];
+/// The word that is kept for the return ([`Hit::cookie`]).
+const COOKIE: Reg = Reg::R11;
+/// The thread's cells.
+const CELLS: Reg = Reg::R9;
+/// The thread's state.
+const STATE: Reg = Reg::R10;
+/// The stack slot of the return address.
+const SLOT: Reg = Reg::Rcx;
+/// The thread's state, plus the distance from the first call of the table to the call of the slot.
+const CALL: Reg = STATE;
+
+/// A field of a call, from [`CALL`].
+macro_rules! call {
+    ($field:ident) => {
+        (CALLS_OFF + offset_of!(Call, $field)) as i32
+    };
+}
+
+/// Emits the code of an end; gives where it is. The agent's thunk does what is not there.
+pub(super) fn emit(asm: &mut Asm, env: &Env, end: &End, agent: Places) -> Places {
+    let mut at = |place| {
+        let Some(parts) = Parts::new(env, end, place) else { return agent.at(place) };
+        let at = asm.here();
+        match end.side {
+            Side::Enter => parts.enter(asm, env, agent.at(place)),
+            Side::Leave => parts.leave(asm, env, agent.at(place)),
+        }
+        asm.align(16);
+        at
+    };
+    match end.side {
+        Side::Enter => Places { entry: at(Place::Entry), bare: at(Place::Bare), ..agent },
+        Side::Leave => Places { inside: at(Place::Inside), ..agent },
+    }
+}
+
+/// What the code consists of.
+struct Parts {
+    code: Code,
+    saved: Saved,
+    /// Registers that the program reads, a bit each.
+    reads: u16,
+    /// From the stack pointer, behind what was saved: the number of the probe.
+    probe: i32,
+    /// From there, too: the slot of the return address.
+    slot: i32,
+}
+
+impl Parts {
+    /// `None` if the program cannot be a part of the code.
+    fn new(env: &Env, end: &End, place: Place) -> Option<Parts> {
+        let context = Context(end.program.facts.context);
+        let reads = context.registers();
+        match end.side {
+            Side::Enter if context.has_cookie() || !only_keeps(&end.program) => return None,
+            Side::Leave if Context(end.program.facts.context_written).has_cookie() => return None,
+            // That of the exit is not that of the return.
+            Side::Leave if context.has_sp() => return None,
+            Side::Enter | Side::Leave => {}
+        }
+        // All probes of a slab share the code.
+        let native = Native { attach_cookie: None, func_ip: None, ..env.native };
+        let (own, cells) = match end.side {
+            Side::Enter => (COOKIE.bit(), None),
+            Side::Leave => (COOKIE.bit() | CELLS.bit(), Some(CELLS)),
+        };
+        if context.has_ip() || reads & own != 0 {
+            return None;
+        }
+        let dead = match place {
+            Place::Bare => Dead { regs: frame::unused(), flags: true },
+            _ => Dead::default(),
+        };
+        // All of these are saved anyway.
+        let changed = CHANGED.iter().fold(0, |set, reg| set | reg.bit());
+        let free = changed & !own & !reads;
+        let attempt = |pushed: i32| {
+            let zone = if place.is_stepped() { RED_ZONE } else { 0 };
+            let (probe, slot) = (pushed + 8, pushed + 16 + zone);
+            let site = Site { dead: free, cells, sp: slot, ip: 0, cookie: Some(COOKIE) };
+            let code = compile(&end.program.program, &end.program.facts, &native, Shape::Inline(site)).ok()?;
+            let saved = Saved::new(dead, changed | code.clobbers, true);
+            Some(Parts { code, saved, reads, probe, slot })
+        };
+        // The length of the code does not depend on how much is pushed.
+        attempt(attempt(0)?.saved.bytes())
+    }
+
+    /// The end where a function is entered. The program runs first: it has no effect yet.
+    fn enter(&self, asm: &mut Asm, env: &Env, agent: Va) {
+        let slow = asm.label();
+        self.saved.save(asm);
+        self.saved.reload(asm, self.reads);
+        asm.mov_imm64(COOKIE, 0);
+        asm.raw(&self.code.bytes);
+        find_state(asm, env, slow);
+        self.find_call(asm);
+        asm.clear(Reg::Rax);
+        asm.mov_imm32(Reg::Rdx, Call::BUSY as u32);
+        asm.replace(CALL, call!(slot), Reg::Rdx);
+        asm.jcc(Cond::Ne, slow);
+        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
+        asm.store(CALL, call!(probe), Reg::Rax);
+        asm.load(Reg::Rdx, SLOT, 0);
+        asm.store(CALL, call!(ret), Reg::Rdx);
+        asm.store(CALL, call!(cookie), COOKIE);
+        asm.store(CALL, call!(slot), SLOT);
+        asm.lea_index8(CELLS, CELLS, Reg::Rax);
+        asm.add_one(CELLS, 0, false);
+        self.saved.restore(asm);
+        asm.ret();
+        asm.bind(slow);
+        self.saved.restore(asm);
+        asm.jmp_far(agent);
+    }
+
+    /// The end where a function is about to return.
+    fn leave(&self, asm: &mut Asm, env: &Env, agent: Va) {
+        let slow = asm.label();
+        self.saved.save(asm);
+        find_state(asm, env, slow);
+        self.find_call(asm);
+        asm.cmp_mem(CALL, call!(slot), SLOT);
+        asm.jcc(Cond::Ne, slow);
+        // `pair` is one more than the number of the probe.
+        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
+        asm.imul_imm(Reg::Rax, Reg::Rax, size_of::<ProbeDesc>() as i32);
+        asm.mov_imm64(Reg::Rdx, env.descs.0);
+        asm.add(Reg::Rdx, Reg::Rax);
+        asm.load32(Reg::Rdx, Reg::Rdx, offset_of!(ProbeDesc, pair) as i32);
+        asm.lea(Reg::Rdx, Reg::Rdx, -1);
+        asm.cmp_mem(CALL, call!(probe), Reg::Rdx);
+        asm.jcc(Cond::Ne, slow);
+        asm.load(COOKIE, CALL, call!(cookie));
+        // Only this thread takes the call: it has not moved to another one.
+        asm.store_imm(CALL, call!(slot), 0);
+        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
+        asm.lea_index8(Reg::Rax, CELLS, Reg::Rax);
+        asm.add_one(Reg::Rax, 0, false);
+        self.saved.reload(asm, self.reads);
+        asm.raw(&self.code.bytes);
+        self.saved.restore(asm);
+        asm.ret();
+        asm.bind(slow);
+        self.saved.restore(asm);
+        asm.jmp_far(agent);
+    }
+
+    /// The slot into its register, and the call of the slot. Changes `rax`.
+    fn find_call(&self, asm: &mut Asm) {
+        asm.lea(SLOT, Reg::Rsp, self.slot);
+        const SHIFT: u8 = (size_of::<Call>() as u64 / Call::DISTANCE).trailing_zeros() as u8;
+        const MASK: i32 = ((CALLS - 1) * size_of::<Call>()) as i32;
+        asm.mov(Reg::Rax, SLOT);
+        asm.shl(Reg::Rax, SHIFT);
+        asm.and32(Reg::Rax, MASK);
+        asm.add(CALL, Reg::Rax);
+    }
+}
+
+/// The thread's cells and state into their registers. To `slow` where there are none, and where
+/// calls may have moved to other threads. Changes `rcx`.
+fn find_state(asm: &mut Asm, env: &Env, slow: Label) {
+    asm.thread_pointer(Reg::Rcx, env.self_pointer);
+    env.emit_hash(asm, STATE, Reg::Rcx);
+    asm.cmp_mem(STATE, env.bucket_disp(), Reg::Rcx);
+    asm.jcc(Cond::Ne, slow);
+    asm.load(CELLS, STATE, env.cells_disp());
+    asm.test(CELLS);
+    asm.jcc(Cond::E, slow);
+    asm.load(STATE, STATE, env.bucket_disp() + ENTRY_STATE);
+    let table = env.bucket_disp() - offset_of!(LookupTable, buckets) as i32;
+    asm.cmp_at_imm8(table + offset_of!(LookupTable, migrated) as i32, 0);
+    asm.jcc(Cond::Ne, slow);
+}
+
+const _: () = assert!(Hit::COOKIE == 8 * 21);
+const _: () = assert!(size_of::<Call>() as u64 % Call::DISTANCE == 0);
