@@ -383,12 +383,22 @@ fn symbols(program: &Path) -> BTreeMap<String, u64> {
             let Some((va, rest)) = line.split_once(' ') else { continue };
             let name = rest.split_once(' ').map(|(_, name)| name.to_owned());
             let Some((name, va)) = name.zip(u64::from_str_radix(va, 16).ok()) else { continue };
-            // The tool leaves out that a function has no parameters.
-            all.extend(name.strip_suffix("()").map(|plain| (plain.to_owned(), va)));
+            all.insert(without_parameters(&name), va);
             all.insert(name, va);
         }
     }
     all
+}
+
+/// A demangled name as the tool shows it: `f(int) [clone .cold]` is `f.cold`.
+fn without_parameters(name: &str) -> String {
+    match name.split_once('(') {
+        Some((plain, rest)) if rest.ends_with([')', ']']) => {
+            let clones = rest.split("[clone ").skip(1).map(|clone| clone.trim_end().trim_end_matches(']'));
+            [plain].into_iter().chain(clones).collect()
+        }
+        _ => name.to_owned(),
+    }
 }
 
 /// The addresses of `FILE:0xADDRESS cannot be probed` and `FILE:SYMBOL+0xDISTANCE cannot be
@@ -424,6 +434,18 @@ mod tests {
         let named = "sidestep: /t/program:f3(unsigned long)+0x1 cannot be probed: a\nsidestep: /t/program:main cannot be probed: b";
         assert_eq!(refusals(named, &symbols), [0x1001, 0x2000].into());
         assert_eq!(techniques(notes), [("trap".to_owned(), 5), ("jump over several".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_name_without_parameters_was_another_function() {
+        for (name, shown) in [
+            ("f0(unsigned long, unsigned long)", "f0"),
+            ("sum4(int, ...) [clone .isra.0] [clone .cold]", "sum4.isra.0.cold"),
+            ("f3(unsigned long)::to", "f3(unsigned long)::to"),
+            ("main", "main"),
+        ] {
+            assert_eq!(without_parameters(name), shown);
+        }
     }
 
     #[test]
