@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
@@ -95,6 +95,11 @@ impl Running {
         self.child.stdin.take()
     }
 
+    /// What it prints, if that was left to the caller.
+    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
     /// Sends a signal to it alone.
     pub fn signal(&self, signal: i32) {
         kill(self.pid(), signal);
@@ -134,7 +139,8 @@ impl Running {
         }
     }
 
-    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+    /// How it ended, unless that takes longer.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let end = Instant::now() + limit;
         while Instant::now() < end {
             if let Ok(Some(status)) = self.child.try_wait() {

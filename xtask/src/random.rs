@@ -48,6 +48,9 @@ struct Total {
     runs: usize,
     hits: u64,
     techniques: BTreeMap<String, u64>,
+    alone: usize,
+    trapped: usize,
+    reasons: BTreeMap<String, u64>,
 }
 
 impl Total {
@@ -58,27 +61,38 @@ impl Total {
         self.executed += checked.executed;
         self.refused += checked.refused;
         self.runs += checked.runs;
-        self.hits += checked.hits;
-        for (name, count) in &checked.techniques {
+        self.hits += checked.hits + checked.alone.hits;
+        self.alone += checked.alone.alone;
+        self.trapped += checked.alone.trapped;
+        for (name, count) in checked.techniques.iter().chain(&checked.alone.techniques) {
             *self.techniques.entry(name.clone()).or_default() += count;
+        }
+        for (reason, count) in &checked.alone.refused {
+            *self.reasons.entry(reason.clone()).or_default() += count;
         }
     }
 
     fn print(&self, begin: Instant) {
         let techniques: Vec<String> = self.techniques.iter().map(|(name, count)| format!("{count} {name}")).collect();
         println!(
-            "{} programs, {} sites ({} executed, {} refused), {} runs, {} hits in {} s; {} programs differ, {} were not built\n{}",
+            "{} programs, {} sites ({} executed), all at once ({} refused, {} runs) and one at a time ({}, of which {} \
+             as traps, too), {} hits in {} s; {} programs differ, {} were not built\n{}",
             self.programs,
             self.sites,
             self.executed,
             self.refused,
             self.runs,
+            self.alone,
+            self.trapped,
             self.hits,
             begin.elapsed().as_secs(),
             self.different,
             self.unbuilt,
             techniques.join(", ")
         );
+        for (reason, count) in &self.reasons {
+            println!("{count} refused: {reason}");
+        }
     }
 }
 
@@ -133,7 +147,7 @@ fn one(seed: u64, total: &Mutex<Total>, begin: Instant) {
             println!("NOT COMPARED: seed {seed}, {}: {error}", folder.display());
         }
     }
-    if total.programs % 20 == 0 {
+    if total.programs % 10 == 0 {
         total.print(begin);
     }
 }

@@ -64,6 +64,15 @@ fn returns_of_a_part_behind_a_table_were_not_seen() {
     });
 }
 
+/// A handler of exceptions in OCaml: its address is on the stack, and other functions jump there.
+#[test]
+fn returns_of_a_handler_that_nothing_but_its_address_leads_to_were_not_seen() {
+    let body = "lea 1f(%rip),%r11\npush %r11\ncall other\npop %r11\nret\n1: mov $1,%eax\nret";
+    let (all, exclusive) = of_f(body).expect("exits");
+    assert_eq!(all, [(16, RETURN), (22, RETURN)]);
+    assert!(!exclusive, "others go to the handler");
+}
+
 #[test]
 fn tail_calls_are_exits() {
     let (all, exclusive) = of_f("test %edi,%edi\njne other\njmp *(%rsi)").expect("exits");

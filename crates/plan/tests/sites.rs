@@ -352,6 +352,18 @@ fn fixed_addresses_to_which_a_distance_is_added_were_no_labels() {
             assert_eq!(is_known, known, "{source}");
         }
     }
+    // Nothing describes the code that adds the distance.
+    for (code, known) in [
+        ("add $.Lend,%rsi\njmp *%rsi", false),
+        ("add $f,%rax\njmp *%rax", false),
+        ("lea .Lend(%rsi),%rax\njmp *%rax", false),
+        ("lea f(,%rsi,2),%rax\njmp *%rax", false),
+        ("lea f(%r12,%rsi,2),%rax\njmp *%rax", false),
+        ("cmp $f,%rax\nret", true),
+    ] {
+        let source = format!("{}.p2align 4\n{code}\n", function("f", body));
+        assert_eq!(technique(&source, true) == Technique::JumpOverSeveral, known, "{source}");
+    }
     // The same numbers are no addresses where the loader chooses these.
     let source = [&*function("f", body), &function("g", "add $0x401000,%rsi\njmp *%rsi")].concat();
     assert_eq!(technique(&source, false), Technique::JumpOverSeveral);

@@ -76,6 +76,14 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// A short file of the kernel's, such as `/proc/PID/stat`, in two reads.
+pub fn read_short(path: &str) -> io::Result<String> {
+    let mut text = String::with_capacity(4096);
+    // Not by the file itself, which would ask for its size.
+    File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// The value behind `key:` in `/proc/PID/status`.
 pub fn status_field(status: &str, key: &str) -> Option<String> {
     let rest = status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
@@ -94,7 +102,7 @@ pub fn stat_field(stat: &str, n: usize) -> Option<&str> {
 /// is no such process, or only its exit status is left.
 #[must_use]
 pub fn start_time_of(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read_short(&format!("/proc/{pid}/stat")).ok()?;
     let ended = matches!(stat_field(&stat, 3)?, "Z" | "X");
     stat_field(&stat, 22).filter(|_| !ended)?.parse().ok()
 }
@@ -103,13 +111,13 @@ pub fn start_time_of(pid: i32) -> Option<u64> {
 /// see.
 #[must_use]
 pub fn parent(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read_short(&format!("/proc/{pid}/stat")).ok()?;
     stat_field(&stat, 4)?.parse().ok()
 }
 
 /// The state letter of a thread (`R`, `S`, `D`, `Z`…), `None` if it is gone.
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let stat = read_short(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     stat_field(&stat, 3)?.chars().next()
 }
 
@@ -129,7 +137,7 @@ pub fn is_worker(pid: i32, tid: i32) -> bool {
     const NAMES: [&str; 2] = ["iou-", "vhost-"];
     let is_named = || comm(tid).is_ok_and(|name| NAMES.iter().any(|start| name.starts_with(start)));
     let flags = || -> Option<u64> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+        let stat = read_short(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
         stat_field(&stat, 9)?.parse().ok()
     };
     is_named() && flags().is_some_and(|flags| flags & WORKERS != 0)
@@ -149,7 +157,7 @@ pub fn processes() -> Vec<i32> {
 
 /// The process that a thread belongs to.
 pub fn process_of(tid: i32) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = read_short(&format!("/proc/{tid}/status")).ok()?;
     status_field(&status, "Tgid")?.parse().ok()
 }
 
@@ -160,7 +168,7 @@ pub fn is_thread(pid: i32, tid: i32) -> bool {
 
 /// Which thread traces a process or thread; 0 = none, or it is gone.
 pub fn tracer(pid: i32) -> i32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = read_short(&format!("/proc/{pid}/status")).unwrap_or_default();
     status_field(&status, "TracerPid").and_then(|t| t.parse().ok()).unwrap_or(0)
 }
 

@@ -13,7 +13,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -67,8 +66,10 @@ impl Process {
         // In a pause nothing may be waited for.
         let ids: Vec<i32> = match new {
             Some(ids) => {
-                let stack = stack_start(live);
-                ids.filter(|id| exists(*id) && stack_start(*id) == stack).collect()
+                // Mostly there are none.
+                let mut stack = None;
+                let mut has_stack = |id: &i32| stack_start(*id) == *stack.get_or_insert_with(|| stack_start(live));
+                ids.filter(|id| *id != live && exists(*id)).filter(|id| has_stack(id)).collect()
             }
             None => procfs::processes(),
         };
@@ -114,11 +115,11 @@ fn exists(id: i32) -> bool {
 /// memory. To ask for it waits for nothing, while kcmp(2) waits for a process that is executing
 /// another program (`exec_update_lock`), and that may have no CPU.
 fn stack_start(id: i32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let stat = procfs::read_short(&format!("/proc/{id}/stat")).ok()?;
     procfs::stat_field(&stat, 28).map(str::to_owned)
 }
 
 /// The id that was given out last, where we are: the last word of `/proc/loadavg`.
 fn last_id() -> Option<i32> {
-    fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().last()?.parse().ok()
+    procfs::read_short("/proc/loadavg").ok()?.split_ascii_whitespace().last()?.parse().ok()
 }

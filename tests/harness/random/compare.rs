@@ -1,7 +1,5 @@
-//! A random program without probes and with them.
-//!
-//! A run has many probes, but none near another: what a jump over several instructions does would
-//! be hidden by a probe in its bytes. What differs then is looked for with one probe in a run.
+//! A random program without probes and with them: all of its instructions at once, by the tool, and
+//! one at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -9,20 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::alone::{Does, Expected, Group, Result as Alone};
 use super::{Build, Rng, source};
 use crate::callgrind;
 use crate::process::{LIMIT, Output, Running, run};
 use crate::tool;
 
-/// Between two probes of a run, in bytes: more than a patch has.
-const APART: u64 = 40;
+/// Between two sites of a session that is for one at a time, in bytes: more than a patch has.
+const APART: u64 = 24;
 /// Rounds of a program.
-const ROUNDS: &str = "30";
-/// Sites of each program that are probed in a run of their own in any case.
-const ALONE: usize = 1;
+const ROUNDS: &str = "60";
 /// Differences of one group that are looked for.
 const MOST: usize = 4;
-/// For so few sites of an object the tool decodes only what is around them.
+/// For so few sites of an object only what is around them is decoded.
 const FEW: usize = 32;
 
 /// What was compared.
@@ -40,6 +37,8 @@ pub struct Checked {
     pub hits: u64,
     /// Probes of these runs, by technique.
     pub techniques: BTreeMap<String, u64>,
+    /// What was done one probe at a time.
+    pub alone: Alone,
     /// What should not be.
     pub differences: Vec<Difference>,
 }
@@ -67,6 +66,8 @@ struct Site {
     va: u64,
     /// How often it runs, if it is known.
     hits: Option<u64>,
+    /// How often it runs when the program plays once more.
+    again: Option<u64>,
     text: String,
 }
 
@@ -108,15 +109,21 @@ pub fn check(folder: &Path, seed: u64) -> Result<Checked, String> {
         ..Checked::default()
     };
     let mut refused = BTreeSet::new();
-    for group in groups(&mut rng, &subject.sites) {
-        let handler = rng.of(&[Handler::Sum, Handler::Keys]);
-        subject.compare(&group, handler, &mut checked, &mut refused);
+    let handler = rng.of(&[Handler::Sum, Handler::Keys]);
+    subject.compare(&(0..subject.sites.len()).collect::<Vec<_>>(), handler, &mut checked, &mut refused);
+    // A program that dies does not play twice.
+    if subject.plain.code() == 0 {
+        for group in groups(&mut rng, &subject.sites) {
+            subject.one_by_one(&group, &mut rng, &mut checked);
+        }
+        let differences = std::mem::take(&mut checked.alone.differences);
+        checked.differences.extend(differences.into_iter().map(|(vas, what)| subject.difference(&vas, what)));
     }
     checked.refused = refused.len();
     Ok(checked)
 }
 
-/// All sites at once, then all of them with distances, then a few alone.
+/// All sites, in groups with distances.
 fn groups(rng: &mut Rng, sites: &[Site]) -> Vec<Vec<usize>> {
     let mut apart: Vec<Vec<usize>> = Vec::new();
     for (i, site) in sites.iter().enumerate() {
@@ -126,7 +133,7 @@ fn groups(rng: &mut Rng, sites: &[Site]) -> Vec<Vec<usize>> {
             None => apart.push(vec![i]),
         }
     }
-    let mut groups = vec![(0..sites.len()).collect()];
+    let mut groups = Vec::new();
     for group in apart {
         if rng.one_in(4) {
             groups.extend(group.chunks(FEW).map(<[usize]>::to_vec));
@@ -134,7 +141,6 @@ fn groups(rng: &mut Rng, sites: &[Site]) -> Vec<Vec<usize>> {
             groups.push(group);
         }
     }
-    groups.extend((0..ALONE).map(|_| vec![rng.below(sites.len())]));
     groups
 }
 
@@ -145,16 +151,22 @@ impl Subject {
         if plain.status != again.status || plain.stdout != again.stdout {
             return Err(format!("not the same twice without a probe: {plain}\n{again}"));
         }
-        let mut command = Command::new(&program);
-        command.arg(ROUNDS);
         // A program that dies is one to compare, too, but nobody else counts for it.
-        let counts = if plain.code() == 0 { callgrind::try_executions_in(&command, "program").ok() } else { None };
+        let counts = |times: &str| {
+            let mut command = Command::new(&program);
+            command.args([ROUNDS, times]);
+            if plain.code() == 0 { callgrind::try_executions_in(&command, "program").ok() } else { None }
+        };
+        let counts = counts("1").zip(counts("2"));
         let is_static = build.options.iter().any(|option| option.starts_with("-static"));
         let mut sites = instructions(&program, is_static);
         for site in &mut sites {
             // An iteration of a string instruction is an execution for callgrind.
             let known = counts.as_ref().filter(|_| site.hits.is_some() && !site.text.starts_with("rep"));
-            site.hits = known.map(|counts| counts.get(&site.va).copied().unwrap_or(0));
+            let of = |counts: &BTreeMap<u64, u64>| counts.get(&site.va).copied().unwrap_or(0);
+            let (once, twice) = (known.map(|(once, _)| of(once)), known.map(|(_, twice)| of(twice)));
+            site.hits = once;
+            site.again = twice.zip(once).and_then(|(twice, once)| twice.checked_sub(once));
         }
         let faults = plain.stdout.lines().filter_map(|line| line.strip_prefix("fault "));
         for va in faults.filter_map(|at| u64::from_str_radix(at, 16).ok()) {
@@ -177,7 +189,8 @@ impl Subject {
         for _ in 0..MOST {
             let Some(what) = self.attempt(&group, handler, checked, refused) else { return };
             let (cause, what) = self.fewer(group.clone(), what, handler, checked, refused);
-            checked.differences.push(self.difference(&cause, what));
+            let vas: Vec<u64> = cause.iter().map(|i| self.sites[*i].va).collect();
+            checked.differences.push(self.difference(&vas, what));
             group.retain(|site| !cause.contains(site));
         }
     }
@@ -208,9 +221,19 @@ impl Subject {
         (group, what)
     }
 
-    fn difference(&self, group: &[usize], what: String) -> Difference {
-        let name = |i: &usize| format!("{:#x} {}", self.sites[*i].va, self.sites[*i].text);
-        Difference { sites: group.iter().map(name).collect(), what }
+    fn difference(&self, vas: &[u64], what: String) -> Difference {
+        let name = |site: &Site| format!("{:#x} {}", site.va, site.text);
+        let sites = self.sites.iter().filter(|site| vas.contains(&site.va));
+        Difference { sites: sites.map(name).collect(), what }
+    }
+
+    /// Probes these sites one at a time.
+    fn one_by_one(&self, group: &[usize], rng: &mut Rng, checked: &mut Checked) {
+        let expected = |i: &usize| Expected { va: self.sites[*i].va, hits: self.sites[*i].again };
+        let sites: Vec<Expected> = group.iter().map(expected).collect();
+        let does = rng.of(&[Does::Nothing, Does::Computes, Does::Calls]);
+        let (program, printed, traps) = (&self.program, &*self.plain.stdout, rng.one_in(4));
+        Group { program, rounds: ROUNDS, printed, does, traps }.check(&sites, &mut checked.alone);
     }
 
     /// Runs the program with probes at some of its sites. What was different, if anything.
@@ -298,7 +321,7 @@ fn forget(sites: &mut [Site], fault: u64) {
     let end = sites.partition_point(|site| site.va <= fault);
     let ends_run = |text: &str| ["call", "jmp", "ret", "notrack", "bnd"].iter().any(|start| text.starts_with(start));
     for site in sites[..end].iter_mut().rev().take_while(|site| !ends_run(&site.text)) {
-        site.hits = None;
+        (site.hits, site.again) = (None, None);
     }
 }
 
@@ -322,7 +345,7 @@ fn instructions(program: &Path, is_static: bool) -> Vec<Site> {
         } else if let (true, Some((va, text))) = (inside, line.split_once(":\t")) {
             let va = u64::from_str_radix(va.trim(), 16);
             let hits = counted.then_some(0);
-            all.extend(va.map(|va| Site { va, hits, text: text.trim().to_owned() }));
+            all.extend(va.map(|va| Site { va, hits, again: None, text: text.trim().to_owned() }));
         }
     }
     all.sort_by_key(|site| site.va);
@@ -345,7 +368,7 @@ fn is_own(name: &str) -> bool {
     let rest = plain[word.len()..].chars().next();
     match word.as_str() {
         "f" | "sum" | "wide" | "inner" | "leave" | "enter" | "sled" => rest.is_some_and(|c| c.is_ascii_digit()),
-        "main" | "fail" | "mix" => name.len() < 12,
+        "main" | "fail" | "mix" | "play" | "prepare" | "fault" | "call" => name.len() < 12,
         "next" => plain.starts_with("next_word"),
         _ => false,
     }
@@ -359,10 +382,23 @@ fn symbols(program: &Path) -> BTreeMap<String, u64> {
         for line in text.lines() {
             let Some((va, rest)) = line.split_once(' ') else { continue };
             let name = rest.split_once(' ').map(|(_, name)| name.to_owned());
-            all.extend(name.zip(u64::from_str_radix(va, 16).ok()));
+            let Some((name, va)) = name.zip(u64::from_str_radix(va, 16).ok()) else { continue };
+            all.insert(without_parameters(&name), va);
+            all.insert(name, va);
         }
     }
     all
+}
+
+/// A demangled name as the tool shows it: `f(int) [clone .cold]` is `f.cold`.
+fn without_parameters(name: &str) -> String {
+    match name.split_once('(') {
+        Some((plain, rest)) if rest.ends_with([')', ']']) => {
+            let clones = rest.split("[clone ").skip(1).map(|clone| clone.trim_end().trim_end_matches(']'));
+            [plain].into_iter().chain(clones).collect()
+        }
+        _ => name.to_owned(),
+    }
 }
 
 /// The addresses of `FILE:0xADDRESS cannot be probed` and `FILE:SYMBOL+0xDISTANCE cannot be
@@ -398,6 +434,18 @@ mod tests {
         let named = "sidestep: /t/program:f3(unsigned long)+0x1 cannot be probed: a\nsidestep: /t/program:main cannot be probed: b";
         assert_eq!(refusals(named, &symbols), [0x1001, 0x2000].into());
         assert_eq!(techniques(notes), [("trap".to_owned(), 5), ("jump over several".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_name_without_parameters_was_another_function() {
+        for (name, shown) in [
+            ("f0(unsigned long, unsigned long)", "f0"),
+            ("sum4(int, ...) [clone .isra.0] [clone .cold]", "sum4.isra.0.cold"),
+            ("f3(unsigned long)::to", "f3(unsigned long)::to"),
+            ("main", "main"),
+        ] {
+            assert_eq!(without_parameters(name), shown);
+        }
     }
 
     #[test]

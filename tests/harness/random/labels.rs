@@ -12,6 +12,7 @@ pub fn threaded(rng: &mut Rng, index: usize, scope: &Scope, distances: bool) -> 
     let count = 4 + rng.below(9);
     let labels: Vec<String> = (0..count).map(|i| format!("&&op{i}")).collect();
     let apart: Vec<String> = (0..count).map(|i| format!("(int)((char *)&&op{i} - (char *)&&op0)")).collect();
+    let mut kept = String::new();
     let (table, next) = match if distances { rng.below(5) } else { rng.of(&[0, 1, 4]) } {
         0 => (format!("static const void *const to[] = {{ {} }};", labels.join(", ")), "goto *to[*code++]"),
         1 => (format!("static void *to[] = {{ {} }};", labels.join(", ")), "goto *to[*code++]"),
@@ -19,14 +20,18 @@ pub fn threaded(rng: &mut Rng, index: usize, scope: &Scope, distances: bool) -> 
             format!("static const int off[] = {{ {} }};", apart.join(", ")),
             "goto *(void *)((char *)&&op0 + off[*code++])",
         ),
-        3 => (
-            format!(
-                "static const volatile int off[] = {{ {} }};\n    static void *to[{count}];\n    \
-                 if (!to[0]) for (int i = 0; i < {count}; i++) to[i] = (char *)&&op0 + off[i];",
-                apart.join(", ")
-            ),
-            "goto *to[*code++]",
-        ),
+        // Filled once. `main` empties it.
+        3 => {
+            kept = format!("static void *made{index}[{count}];\n");
+            let fill = format!("for (int i = 0; i < {count}; i++) to[i] = (char *)&&op0 + off[i];");
+            let off = apart.join(", ");
+            (
+                format!(
+                    "static const volatile int off[] = {{ {off} }};\n    void **to = made{index};\n    if (!to[0]) {fill}"
+                ),
+                "goto *to[*code++]",
+            )
+        }
         // Filled with labels one by one, on the stack.
         _ => (
             format!("void *to[{count}]; {}", (0..count).map(|i| format!("to[{i}] = &&op{i}; ")).collect::<String>()),
@@ -35,7 +40,7 @@ pub fn threaded(rng: &mut Rng, index: usize, scope: &Scope, distances: bool) -> 
     };
     let length = 4 + rng.below(8);
     let mut text = format!(
-        "u64 f{index}(u64 a, u64 b)\n{{\n    u8 bytes[{length}]; const u8 *code = bytes, *end = bytes + {length}; u64 x0 = a, x1 = b, x2 = 3;\n"
+        "{kept}u64 f{index}(u64 a, u64 b)\n{{\n    u8 bytes[{length}]; const u8 *code = bytes, *end = bytes + {length}; u64 x0 = a, x1 = b, x2 = 3;\n"
     );
     for i in 3..scope.variables {
         text += &format!("    u64 x{i} = {};\n", scope.constant(rng));

@@ -4,6 +4,7 @@
 //! every run. Nothing here knows what Sidestep does with code. The oracles are the unprobed run,
 //! for what the program prints, and callgrind, for how often each instruction runs.
 
+mod alone;
 mod compare;
 mod expressions;
 mod functions;
@@ -11,6 +12,7 @@ mod labels;
 mod options;
 mod source;
 
+pub use alone::Result as Alone;
 pub use compare::{Checked, Difference, check};
 pub use options::Build;
 pub use source::{Language, source};

@@ -26,6 +26,7 @@ const HEAD: &str = r#"#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 typedef unsigned long u64;
 typedef long i64;
@@ -45,9 +46,10 @@ struct pair { u64 a; double b; };
 
 static volatile u64 sink;
 static long fuel;
-static u64 state = 88172645463325252ul;
-static __thread u64 own = 5;
-static u64 words[16] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3 };
+static u64 state;
+static __thread u64 own;
+static u64 words[16];
+static const u64 first_words[16] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3 };
 static const u32 odd[8] = { 1, 3, 5, 7, 11, 13, 17, 19 };
 
 static u64 mix(u64 a, u64 b) { a ^= b + 0x9e3779b97f4a7c15ul + (a << 6) + (a >> 2); return a * 0xff51afd7ed558ccdul ^ a >> 33; }
@@ -76,40 +78,37 @@ static void fault(int, siginfo_t *, void *context)
 }
 "#;
 
-const MAIN_C: &str = r#"
-int main(int argc, char **argv)
+/// Rounds, from the same state each time. Every second one begins with the first function, the
+/// others with each in turn.
+const PLAY_C: &str = r#"
+NOINLINE static void play(long count)
 {
-    volatile long rounds = argc > 1 ? atol(argv[1]) : 4;
+    volatile long rounds = count;
     volatile u64 sum = 0;
     for (volatile long i = 0; i < rounds; i++) {
         jmp_buf here;
         fuel = FUEL;
         env = &here;
         if (setjmp(here) == 0)
-            sum = mix(sum, f0(next_word(), (u64)i));
+            sum = mix(sum, call(i));
         else
             sum = mix(sum, failed + 1);
         sum = mix(sum, own + words[i & 15]);
     }
     printf("%016lx %016lx\n", sum, state);
-    return 0;
 }
+static void prepare(void) { }
 "#;
 
-const MAIN_CPP: &str = r#"
-int main(int argc, char **argv)
+const PLAY_CPP: &str = r#"
+NOINLINE static void play(long rounds)
 {
-    struct sigaction action = {};
-    action.sa_sigaction = fault;
-    action.sa_flags = SA_NODEFER | SA_SIGINFO;
-    sigaction(SIGSEGV, &action, nullptr);
-    sigaction(SIGFPE, &action, nullptr);
-    long rounds = argc > 1 ? atol(argv[1]) : 4;
     u64 sum = 0;
+    fault_count = 0;
     for (long i = 0; i < rounds; i++) {
         fuel = FUEL;
         try {
-            sum = mix(sum, f0(next_word(), (u64)i));
+            sum = mix(sum, call(i));
         } catch (int code) {
             sum = mix(sum, code + 1);
         } catch (u64 code) {
@@ -121,6 +120,38 @@ int main(int argc, char **argv)
     }
     printf("%016lx %016lx\n", sum, state);
     for (u64 i = 0; i < fault_count; i++) printf("fault %lx\n", faults[i]);
+}
+static void prepare(void)
+{
+    struct sigaction action = {};
+    action.sa_sigaction = fault;
+    action.sa_flags = SA_NODEFER | SA_SIGINFO;
+    sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGFPE, &action, nullptr);
+}
+"#;
+
+/// `program ROUNDS [TIMES]`: plays so many times, or, with 0, once for each byte of its input.
+/// `RESET` makes what functions keep what it was at the start.
+///
+/// It is in a section of its own, whose executions are not counted: how often it has run when its
+/// output is read is a matter of time.
+const MAIN: &str = r#"
+__attribute__((section("serve"))) int main(int argc, char **argv)
+{
+    long rounds = argc > 1 ? atol(argv[1]) : 4, times = argc > 2 ? atol(argv[2]) : 1;
+    char byte;
+    prepare();
+    for (long i = 0; times ? i < times : read(0, &byte, 1) == 1; i++) {
+        state = 88172645463325252ul;
+        own = 5;
+        failed = sink = 0;
+        for (int k = 0; k < 16; k++) words[k] = first_words[k];
+        RESET
+        play(rounds);
+        puts("end");
+        fflush(stdout);
+    }
     return 0;
 }
 "#;
@@ -153,6 +184,13 @@ pub fn source(rng: &mut Rng, build: &Build) -> String {
         text.push('\n');
         text += &functions::function(rng, drawn[i], i, count, allowed);
     }
-    text += &if cpp { MAIN_CPP } else { MAIN_C }.replace("FUEL", &FUEL.to_string());
+    text += "static u64 call(long i)\n{\n    if (i % 2 == 0) return f0(next_word(), (u64)i);\n";
+    writeln!(text, "    switch (i / 2 % {count}) {{").expect("a string");
+    (1..count).for_each(|i| text += &format!("    case {i}: return f{i}(next_word(), (u64)i);\n"));
+    text += "    default: return 0;\n    }\n}\n";
+    text += &if cpp { PLAY_CPP } else { PLAY_C }.replace("FUEL", &FUEL.to_string());
+    let reset: Vec<String> =
+        (0..count).filter(|i| text.contains(&format!("*made{i}["))).map(|i| format!("made{i}[0] = 0;")).collect();
+    text += &MAIN.replace("RESET", &reset.join(" "));
     text
 }

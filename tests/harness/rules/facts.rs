@@ -25,6 +25,11 @@ impl Insn {
         words.take(1).any(|word| word == "ret" || word == "retq")
     }
 
+    /// Does execution go on behind it?
+    fn falls_through(&self) -> bool {
+        !self.is_return() && !["jmp", "notrack jmp", "bnd jmp", "ud2", "hlt"].iter().any(|s| self.text.starts_with(s))
+    }
+
     /// Where a direct branch leads.
     fn target(&self) -> Option<u64> {
         let mut words =
@@ -40,6 +45,9 @@ impl Insn {
         u64::from_str_radix(comment.split_whitespace().next()?, 16).ok()
     }
 }
+
+/// Who leads to an address of which nothing else is known.
+const A_BRANCH: &str = "a branch";
 
 /// All of it.
 #[derive(Default)]
@@ -63,11 +71,12 @@ impl Facts {
             return None;
         }
         let mut facts = Facts { insns: instructions(path), ..Facts::default() };
-        facts.branches();
         facts.relocations(path);
         facts.symbols(path);
         facts.unwind_information(path, &file);
         facts.tables(&file);
+        // The last: who leads to an address is what is found first.
+        facts.branches();
         Some(facts)
     }
 
@@ -76,9 +85,28 @@ impl Facts {
         let is_padding =
             |insn: &&Insn| ["nop", "cs nop", "data16", "xchg   %ax,%ax"].iter().any(|p| insn.text.starts_with(p));
         let before = self.insns.range(..at).rev().map(|(_, insn)| insn).find(|insn| !is_padding(insn));
-        let falls_through = before.is_some_and(|insn| !insn.is_return() && !insn.text.starts_with("jmp"));
+        let falls_through = before.is_some_and(Insn::falls_through);
         let sources = self.branches.get(&at).map_or(&[][..], Vec::as_slice);
         !falls_through && !sources.is_empty() && sources.iter().all(|from| branches.contains(from))
+    }
+
+    /// The instructions of a function that are executed if all of its branches go both ways. Compilers
+    /// leave code behind loops that never end.
+    pub fn executed(&self, frame: &Range<u64>) -> BTreeSet<u64> {
+        let from_elsewhere =
+            |at: &u64| self.branches.get(at).is_some_and(|all| all.iter().any(|from| !frame.contains(from)));
+        let arrivals = self.arrivals.range(frame.clone());
+        let roots = arrivals.filter(|(at, who)| **who != A_BRANCH || from_elsewhere(at)).map(|(at, _)| *at);
+        let mut todo: Vec<u64> = roots.collect();
+        let mut executed = BTreeSet::new();
+        while let Some(at) = todo.pop() {
+            let Some(insn) = self.insns.get(&at).filter(|_| frame.contains(&at) && executed.insert(at)) else {
+                continue;
+            };
+            todo.extend(insn.target());
+            todo.extend(Some(at + insn.bytes.len() as u64).filter(|_| insn.falls_through()));
+        }
+        executed
     }
 
     fn arrive(&mut self, at: u64, who: &'static str) {
@@ -86,16 +114,16 @@ impl Facts {
     }
 
     fn branches(&mut self) {
-        let mut all = Vec::new();
+        let (mut targets, mut names) = (Vec::new(), Vec::new());
         for (from, insn) in &self.insns {
             if let Some(to) = insn.target() {
                 self.branches.entry(to).or_default().push(*from);
-                all.push((to, "a branch"));
+                targets.push(to);
             }
-            let named = insn.named().filter(|at| insn.text.starts_with("lea") && self.insns.contains_key(at));
-            all.extend(named.map(|at| (at, "an instruction that names it")));
+            names.extend(insn.named().filter(|at| insn.text.starts_with("lea") && self.insns.contains_key(at)));
         }
-        all.into_iter().for_each(|(at, who)| self.arrive(at, who));
+        names.into_iter().for_each(|at| self.arrive(at, "an instruction that names it"));
+        targets.into_iter().for_each(|at| self.arrive(at, A_BRANCH));
     }
 
     fn relocations(&mut self, path: &Path) {

@@ -15,7 +15,7 @@ use crate::random::Rng;
 use crate::tool::sidestep;
 
 /// For how long the tool may look at an object.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 /// What was compared.
 #[derive(Default, Debug)]
@@ -85,10 +85,13 @@ pub fn compare(object: &Path, inside: usize) -> Option<Compared> {
     Some(compared)
 }
 
+/// What cannot be probed is said, and the status is 1.
+///
+/// # Panics
+/// If it takes too long.
 fn explain(object: &Path, function: &str) -> String {
     let pattern = format!("{}:{function}", object.display());
-    // What cannot be probed is said, and the status is 1.
-    Running::start(&mut sidestep(&["explain", &pattern])).end(LONG).map_or_else(|output| output.stdout, |o| o.stdout)
+    Running::start(&mut sidestep(&["explain", &pattern])).finish(LONG).stdout
 }
 
 fn number(word: &str) -> Option<u64> {
@@ -153,7 +156,8 @@ fn check(plan: &Plan, facts: &Facts) -> Vec<String> {
     // Each return of a function is an exit, or the branches to it are.
     let frame = facts.frames.iter().find(|frame| frame.start == plan.asked);
     if let (Some(exits), Some(frame)) = (&plan.exits, frame) {
-        let returns = facts.insns.range(frame.clone()).filter(|(_, insn)| insn.is_return());
+        let executed = facts.executed(frame);
+        let returns = facts.insns.range(frame.clone()).filter(|(at, insn)| insn.is_return() && executed.contains(at));
         let missed = returns.filter(|(at, _)| !exits.contains(at) && !facts.only_by(**at, exits));
         broken.extend(missed.map(|(at, _)| format!("the return at {at:#x} is no exit")));
     }

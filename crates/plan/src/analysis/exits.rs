@@ -272,10 +272,13 @@ impl Walk<'_, '_> {
             }
             // Where exceptions land is a part of the function that has called.
             let new: Vec<Va> = self.landing_pads().into_iter().filter(|pad| pads.insert(*pad)).collect();
+            // Other code may go to a label that is named, when it has unwound the stack itself, as a
+            // `raise` of OCaml does.
+            let new = if new.is_empty() { self.labels() } else { new };
             if new.is_empty() {
                 break;
             }
-            new.into_iter().for_each(|pad| self.reach(pad, Stack::UNKNOWN));
+            new.into_iter().for_each(|label| self.reach(label, Stack::UNKNOWN));
         }
         // A return of what was called would be taken for one of the function.
         if let Some((_, at)) = self.calls.iter().find(|(to, _)| self.states.contains_key(to)) {
@@ -304,6 +307,18 @@ impl Walk<'_, '_> {
             pads.extend_from_slice(self.index.landing_pads(stretch.start, stretch.end));
         }
         pads
+    }
+
+    /// Labels in the stretches that were reached, to which no path was found.
+    fn labels(&self) -> Vec<Va> {
+        if self.index.code().go {
+            return Vec::new();
+        }
+        let own = self.states.keys().filter(|va| !self.is_other_function(**va));
+        let numbers: BTreeSet<usize> = own.filter_map(|va| self.index.stretch(*va)).map(|(number, _)| number).collect();
+        let mut labels: Vec<Va> = numbers.iter().flat_map(|number| self.index.inner_names(*number)).collect();
+        labels.retain(|label| !self.states.contains_key(label));
+        labels
     }
 
     fn step(&mut self, va: Va) -> Result<(), NoExits> {

@@ -287,6 +287,23 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
     }
 }
 
+/// Where the address is to which an instruction adds a register, if bytes are one as
+/// [`Insn::address_in_sum`](x86::Insn::address_in_sum) knows them: in bytes behind its first.
+fn sum_at(opcode: u8, modrm: u8) -> Option<usize> {
+    let has_index = modrm & 7 == 4;
+    match (opcode, modrm >> 6) {
+        // `add $address,%eax`
+        (0x05, _) => Some(1),
+        // `add $address,reg`
+        (0x81, 3) if modrm & 0x38 == 0 => Some(2),
+        // `lea address(base),reg`, `lea address(base,index),reg`
+        (0x8d, 2) => Some(2 + usize::from(has_index)),
+        // `lea address(,index),reg`
+        (0x8d, 0) if has_index => Some(3),
+        _ => None,
+    }
+}
+
 /// Everything that would be a direct branch at any offset: a superset, for bytes of which it is not
 /// known whether and where they are code.
 fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found) {
@@ -298,6 +315,12 @@ fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found)
         let absolute = disp32(i).filter(|_| code.fixed).map(|word| Va(word.into()));
         found.named.extend(absolute.filter(|va| code.is_text(*va)));
         let after = bytes.get(i + 1).copied().unwrap_or(0);
+        let sum = if code.fixed { sum_at(*byte, after) } else { None };
+        if let Some(va) = sum.and_then(|at| disp32(i + at)).map(|word| Va(word.into())).filter(|va| code.is_text(*va)) {
+            // A label, or the start of a function.
+            found.labels.push(va);
+            found.computed.push(va);
+        }
         let target = match (*byte, after) {
             (0xeb | 0x70..=0x7f | 0xe0..=0xe3, _) => rel8(i + 1),
             (0xe8 | 0xe9, _) => rel32(i + 1),
