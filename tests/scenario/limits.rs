@@ -57,6 +57,33 @@ pub fn an_attach_without_memory_is_refused_in_one_line() {
     }
 }
 
+/// The controller has mapped its memory in the target, and had no descriptor left to open that
+/// memory itself: nothing found the mapping again.
+#[test]
+pub fn an_attach_without_descriptors_left_its_memory_in_the_target() {
+    let Some(path) = target("displaced") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let before = Snapshot::of(program.pid());
+    let script = format!("u:{}:do_* {{ @ = count() }} interval:ms:20 {{ exit() }}", path.display());
+    let tool = sidestep(&["-p", &program.pid().to_string(), "-e", &script]);
+    let mut ends = [0, 0];
+    for most in 4..32 {
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={most}")).arg(tool.get_program()).args(tool.get_args());
+        let output = run(&mut limited, LIMIT);
+        if output.code() == 0 {
+            ends[1] += 1;
+        } else {
+            ends[0] += 1;
+            assert!(!output.stderr.contains("panicked"), "{most} descriptors: {output}");
+        }
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert!(ends[0] > 3 && ends[1] > 3, "refused, attached: {ends:?}");
+    assert_eq!(program.ask("repair 8"), 8);
+    program.finish().ok();
+}
+
 /// Returns that cannot be watched for want of memory are missed, and nothing else.
 #[test]
 pub fn a_shadow_stack_that_cannot_grow_watches_what_it_can() {

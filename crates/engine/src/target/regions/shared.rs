@@ -53,7 +53,15 @@ pub(super) fn map_shared(
     };
     remote.close(fd)?;
     theirs.map_or(Ok(()), |fd| remote.close(fd))?;
-    let (shared_va, shared) = (shared_va?, shared?);
+    let (shared_va, shared) = match (shared_va, shared) {
+        (Ok(at), Ok(view)) => (at, view),
+        (Err(error), _) => return Err(error.into()),
+        // Without a header no controller would find the mapping.
+        (Ok(at), Err(error)) => {
+            Remote(stopped).unmap(at, Len(layout.shared_len))?;
+            return Err(error.into());
+        }
+    };
     let parts = [(0, Some(&shared)), (layout.common_off, common.filter(|_| theirs.is_some()))];
     let checked = over.map_err(SessionError::from).and_then(|()| is_mapped(stopped, shared_va, &parts));
     if let Err(error) = checked {
