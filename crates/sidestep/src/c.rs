@@ -76,9 +76,10 @@ pub struct CInfo {
 
 impl CProbe {
     /// # Safety
-    /// What is not null is what the header says.
+    /// What is not null is what `sidestep.h` says: texts of C, functions of these signatures that
+    /// stay, and a word for the original.
     unsafe fn probe(&self) -> Result<Probe, Error> {
-        // SAFETY: the caller's, here and below.
+        // SAFETY: the caller promises that a place is null or a text of C, as `sidestep.h` says.
         let probe = match unsafe { self.place.as_ref().map(|place| CStr::from_ptr(place)) } {
             Some(place) => Probe::at(place.to_str().map_err(|_| invalid("the place is not UTF-8"))?)?,
             None if self.address.is_null() => return Err(invalid("a probe needs a place or an address")),
@@ -90,7 +91,8 @@ impl CProbe {
                 return Err(invalid("a replacement needs a word for the original, and has no handlers"));
             }
             let original = Original::new()?;
-            // SAFETY: the caller's. The replacement runs later, and reads what is written here.
+            // SAFETY: the caller promises that the pointers are to a function of the same signature and
+            // to a word. The replacement runs later, and reads what is written here.
             return unsafe {
                 *self.original = original.address().cast_mut().cast();
                 Ok(probe.replace(self.replacement.cast(), &original))
@@ -99,20 +101,21 @@ impl CProbe {
         let data = self.data as usize;
         if self.flags & GENERAL_ONLY != 0 {
             let with_data = |callback| (callback, data);
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that the callbacks are functions as in `sidestep.h`, and stay.
             return Ok(unsafe { probe.callbacks(self.on_entry.map(with_data), self.on_return.map(with_data), true) });
         }
         let closure = |callback: Callback| {
-            // SAFETY: the caller's.
+            // SAFETY: the callback is a function as in `sidestep.h`, by the promise of the caller of
+            // `probe`. The context lives during the call.
             move |context: &mut Context| unsafe { callback(context, data as *mut c_void) }
         };
         let probe = match self.on_entry {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that the callback is a function that stays.
             Some(callback) => unsafe { probe.on_entry(closure(callback)) },
             None => probe,
         };
         Ok(match self.on_return {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that the callback is a function that stays.
             Some(callback) => unsafe { probe.on_return(closure(callback)) },
             None => probe,
         })
@@ -128,14 +131,14 @@ unsafe fn probes(probes: *const CProbe, count: usize) -> Result<Vec<Probe>, Erro
     if probes.is_null() {
         return Err(invalid("there are no probes"));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises `count` probes there, each as `sidestep.h` says.
     unsafe { std::slice::from_raw_parts(probes, count).iter().map(|probe| probe.probe()).collect() }
 }
 
 /// # Safety
 /// A session, or null.
 unsafe fn session<'a>(session: *const Session) -> Result<&'a Session, Error> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session or null.
     unsafe { session.as_ref().ok_or_else(|| invalid("there is no session")) }
 }
 
@@ -180,7 +183,7 @@ fn live() -> Options {
 /// See the header.
 ///
 /// # Safety
-/// `argv` ends with null; there are `count` probes.
+/// `argv` holds texts of C and ends with null; there are `count` probes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_spawn(
     argv: *const *const c_char,
@@ -192,12 +195,12 @@ pub unsafe extern "C" fn sidestep_spawn(
             return Err(invalid("there is no command"));
         }
         let mut words = Vec::new();
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `argv` ends with null, and the loop ends there.
         while let Some(word) = unsafe { (*argv.add(words.len())).as_ref() } {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that each word of `argv` is a text of C.
             words.push(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises `count` probes.
         let probes = unsafe { probes(wanted, count) }?;
         Ok(probes.into_iter().fold(Session::command(words), Builder::probe))
     };
@@ -210,7 +213,7 @@ pub unsafe extern "C" fn sidestep_spawn(
 /// It is a session, and there are `count` probes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_register(this: *mut Session, wanted: *const CProbe, count: usize) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session and `count` probes.
     let registered = unsafe { session(this).and_then(|session| session.register_all(probes(wanted, count)?)) };
     let first = registered.and_then(|all| all.first().copied().ok_or_else(|| invalid("there are no probes")));
     number(first.map(|first| first.0 as c_int))
@@ -221,7 +224,7 @@ pub unsafe extern "C" fn sidestep_register(this: *mut Session, wanted: *const CP
 unsafe fn switch(this: *mut Session, id: c_int, how: fn(&Session, Registration) -> Result<(), Error>) -> c_int {
     // No session has so many.
     let id = u32::try_from(id).unwrap_or(u32::MAX);
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session or null.
     number(unsafe { session(this) }.and_then(|session| how(session, Registration(id))).map(|()| 0))
 }
 
@@ -231,7 +234,7 @@ unsafe fn switch(this: *mut Session, id: c_int, how: fn(&Session, Registration) 
 /// It is a session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_enable(this: *mut Session, registration: c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session.
     unsafe { switch(this, registration, Session::enable) }
 }
 
@@ -241,7 +244,7 @@ pub unsafe extern "C" fn sidestep_enable(this: *mut Session, registration: c_int
 /// It is a session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_disable(this: *mut Session, registration: c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session.
     unsafe { switch(this, registration, Session::disable) }
 }
 
@@ -252,7 +255,7 @@ pub unsafe extern "C" fn sidestep_disable(this: *mut Session, registration: c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_optimize(this: *mut Session, registration: c_int, on: c_int) -> c_int {
     let how = if on == 0 { |s: &Session, id| s.optimize(id, false) } else { |s: &Session, id| s.optimize(id, true) };
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session.
     unsafe { switch(this, registration, how) }
 }
 
@@ -262,21 +265,21 @@ pub unsafe extern "C" fn sidestep_optimize(this: *mut Session, registration: c_i
 /// It is a session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_unregister(this: *mut Session, registration: c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session.
     unsafe { switch(this, registration, Session::unregister) }
 }
 
 /// See the header.
 ///
 /// # Safety
-/// It is a session, and there is that much room.
+/// It is a session, and there is room for `room` entries at `infos`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_list(this: *mut Session, infos: *mut CInfo, room: usize) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session.
     let list = unsafe { session(this) }.and_then(Session::list);
     number(list.map(|list| {
         for (i, probe) in list.iter().take(room).enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises `room` entries at `infos`, and `i` is below `room`.
             unsafe { infos.add(i).write(info(probe)) };
         }
         list.len() as c_int
@@ -317,14 +320,14 @@ fn text<const N: usize>(from: &Path) -> [c_char; N] {
 /// It is a session; `status` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidestep_wait(this: *mut Session, status: *mut c_int) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises a session.
     let code = match unsafe { session(this) }.and_then(Session::wait) {
         Ok(Ended::Exited(code)) => code,
         Ok(Ended::Killed(signal)) => 128 + signal,
         Ok(Ended::Unknown) => return failed(&invalid("the session has no command to wait for")),
         Err(error) => return failed(&error),
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `status` is null or writable.
     if let Some(status) = unsafe { status.as_mut() } {
         *status = code;
     }

@@ -79,7 +79,7 @@ impl Context {
     /// /// This is the entry of a function whose first argument is a number.
     /// unsafe fn at_most(context: &mut Context, limit: usize) {
     ///     let number = context.word_argument(0);
-    ///     // SAFETY: the caller's.
+    ///     // SAFETY: the first argument is a number, which a word holds.
     ///     unsafe { *number = limit.min(*number) };
     /// }
     /// ```

@@ -62,7 +62,8 @@ impl Original {
     #[must_use]
     pub unsafe fn function<F: Copy>(&self) -> F {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
-        // SAFETY: the caller's.
+        // SAFETY: the stub is code of the original's type, and the caller promises that `F` is a
+        // function pointer of that type. The assertion checks the size.
         unsafe { std::mem::transmute_copy(&self.stub) }
     }
 
@@ -75,7 +76,7 @@ impl Original {
 /// A page of stubs, and behind it the page of their words.
 fn page() -> io::Result<usize> {
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: new memory, which nobody else knows of until the caller has the address.
+    // SAFETY: the memory is new, and no other code knows its address before this returns.
     unsafe {
         let at = libc::mmap(null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, anonymous, -1, 0);
         if at == libc::MAP_FAILED {

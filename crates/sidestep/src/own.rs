@@ -183,7 +183,8 @@ fn set_up(
         // When the target has ended, there is nothing to take out; a child of it may still have the
         // other end of the socket.
         let mut end = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid pollfd, and as above.
+        // SAFETY: `end` is one valid pollfd. `_exit` ends the forked helper, which has nothing to
+        // clean up.
         unsafe {
             while libc::poll(&mut end, 1, -1) < 0 {}
             libc::_exit(0)

@@ -123,8 +123,8 @@ impl Stopped {
 }
 
 /// # Safety
-/// `fd` is nobody else's.
+/// `fd` is a new descriptor that nothing else owns, or negative.
 unsafe fn owned(fd: libc::c_long) -> Result<OwnedFd, ()> {
-    // SAFETY: the caller's.
+    // SAFETY: `fd` is not negative, and the caller promises that nothing else owns that descriptor.
     if fd < 0 { Err(()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }) }
 }

@@ -157,7 +157,8 @@ impl SharedMap {
     /// Like [`SharedMap::slice`] for any type.
     ///
     /// # Safety
-    /// As for [`SharedData`].
+    /// All bit patterns are values of `T`, and `T` consists of atomics and of fields that the target
+    /// does not change while they are read, as for [`SharedData`].
     #[must_use]
     pub unsafe fn view<T>(&self, at: usize, n: usize) -> Option<&[T]> {
         let end = size_of::<T>().checked_mul(n)?.checked_add(at)?;
@@ -165,8 +166,9 @@ impl SharedMap {
         if end > self.len || start % align_of::<T>() != 0 {
             return None;
         }
-        // SAFETY: in bounds and aligned, mapped as long as `self` is borrowed; the caller answers
-        // for the contents.
+        // SAFETY: in bounds and aligned, mapped as long as `self` is borrowed. The caller
+        // promises that all bit patterns are values of `T`, and that plain fields do not change
+        // meanwhile.
         Some(unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<T>(), n) })
     }
 }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     fn policy() -> libc::c_long {
-        // SAFETY: as above.
+        // SAFETY: the call has no pointers.
         unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) }
     }
 

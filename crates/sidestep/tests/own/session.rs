@@ -259,7 +259,7 @@ fn a_program_that_reads_its_own_file_can_be_probed() {
     assert_eq!(black_box(sum as Two)(1, 2), 5);
     assert_eq!(session.list().unwrap()[0].hits, 1);
     session.detach().unwrap();
-    // SAFETY: see above.
+    // SAFETY: the mapping was made above, and nothing else uses it.
     unsafe { libc::munmap(far.0, far.1) };
 }
 

@@ -128,7 +128,7 @@ fn vectors_x87_flags_and_errno_survive_a_handler() {
         // SAFETY: it is this thread's.
         unsafe { *libc::__errno_location() = libc::E2BIG };
         let after = call_spoilt(&before);
-        // SAFETY: see above.
+        // SAFETY: the word is this thread's.
         assert_eq!(unsafe { *libc::__errno_location() }, libc::E2BIG);
         assert_eq!(after, before);
         assert_eq!(session.counts(id).unwrap(), (1, 0));

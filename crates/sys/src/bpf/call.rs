@@ -140,8 +140,8 @@ unsafe impl Attr for LinkUprobes {}
 /// # Safety
 /// `attr` belongs to the command; its pointers are valid for what the command reads and writes.
 pub unsafe fn bpf<T: Attr>(command: Command, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the attribute lives during the call and has the length given; the caller answers for
-    // its pointers.
+    // SAFETY: the attribute lives during the call and has the length given. The caller promises
+    // that its pointers are valid for what the command reads and writes.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command as i32, attr as *mut T, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
@@ -149,9 +149,11 @@ pub unsafe fn bpf<T: Attr>(command: Command, attr: &mut T) -> io::Result<i32> {
 /// `bpf(2)` with a command that makes a descriptor.
 ///
 /// # Safety
-/// As [`bpf`]; the command makes one.
+/// `attr` belongs to the command; its pointers are valid for what the command reads and writes. The
+/// command makes a descriptor.
 pub unsafe fn bpf_new<T: Attr>(command: Command, attr: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller answers for the attribute; the descriptor is new, so nobody else has it.
+    // SAFETY: the caller promises valid pointers in the attribute, and a command that makes a
+    // descriptor. That is new, so nothing else owns it.
     unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
@@ -180,8 +182,8 @@ pub unsafe fn perf_event_open(attr: &EventAttr, pid: i32, cpu: i32) -> io::Resul
     // linux/perf_event.h: PERF_FLAG_FD_CLOEXEC
     let flags: libc::c_ulong = 1 << 3;
     let attr = EventAttr { size: size_of::<EventAttr>() as u32, ..*attr };
-    // SAFETY: the attribute lives during the call and says how long it is; the caller answers for
-    // its pointers.
+    // SAFETY: the attribute lives during the call and says how long it is. The caller promises
+    // that its pointers are valid.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, cpu, -1, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

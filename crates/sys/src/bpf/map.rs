@@ -326,8 +326,9 @@ impl Map {
     fn element(&self, command: Command, key: &[u8], value: u64, flags: u64) -> io::Result<()> {
         let key = if key.is_empty() { 0 } else { key.as_ptr() as u64 };
         let mut attr = Element { map: self.raw(), padding: 0, key, value, flags };
-        // SAFETY: the attribute of these commands. The callers have checked the lengths of keys and
-        // values against those that the map was created with, and hold them during the call.
+        // SAFETY: the attribute of these commands. All callers are methods of [`Map`] in this file:
+        // they check the lengths of keys and values against those that the map was created
+        // with, and hold keys and values during the call.
         unsafe { bpf(command, &mut attr) }.map(drop)
     }
 
