@@ -105,3 +105,29 @@ fn used_folders_are_found() {
     let text = format!("{code}#[cfg(test)]\nmod tests {{\n    use crate::follow;\n}}\n");
     assert_eq!(used_folders(&text).collect::<Vec<_>>(), ["patch", "target", "api"]);
 }
+
+/// Words that leave the reason for an unsafe block to another place.
+const NO_REASONS: [&str; 5] = ["the caller's", "as above", "see above", "here and below", "the callers'"];
+
+/// Lines of comments on safety that give no reason, by their numbers.
+fn unreasoned(text: &str) -> Vec<usize> {
+    let lines = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("// SAFETY:"));
+    lines.filter(|(_, line)| NO_REASONS.iter().any(|no| line.contains(no))).map(|(number, _)| number + 1).collect()
+}
+
+#[test]
+fn comments_on_safety_give_a_reason() {
+    let mut files = Vec::new();
+    sources(&crate::test::checkout().join("crates"), &mut files);
+    let places = files.iter().flat_map(|file| {
+        let text = fs::read_to_string(file).unwrap();
+        unreasoned(&text).into_iter().map(|line| format!("{}:{line}", file.display())).collect::<Vec<_>>()
+    });
+    let places: Vec<String> = places.collect();
+    assert!(places.is_empty(), "comments on safety without a reason:\n{}", places.join("\n"));
+}
+
+#[test]
+fn a_comment_without_a_reason_is_found() {
+    assert_eq!(unreasoned("// SAFETY: the word is aligned.\n    // SAFETY: the caller's.\n"), [2]);
+}

@@ -80,7 +80,8 @@ pub unsafe fn leave_out(agent: Agent, context: *mut u8) -> bool {
             agent.count_missed(number);
         }
     }
-    // SAFETY: as above; the kernel takes the registers from there on return.
+    // SAFETY: both addresses are words of the context. On return, the kernel takes the registers
+    // from there.
     unsafe {
         arch::write_word(ip_at, copy);
         arch::write_word(sp_at, sp.wrapping_add(depth));
@@ -91,7 +92,8 @@ pub unsafe fn leave_out(agent: Agent, context: *mut u8) -> bool {
 /// Takes [`show_original`] back.
 ///
 /// # Safety
-/// As there.
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`; `hidden` is what
+/// [`show_original`] gave for it.
 pub unsafe fn hide_original(context: *mut u8, hidden: Hidden) {
     // SAFETY: words of the context.
     unsafe {

@@ -17,12 +17,12 @@ fn panic(_: &core::panic::PanicInfo) -> ! {
 extern "C" fn rust_eh_personality() {}
 
 /// # Safety
-/// As in C.
+/// `from` is readable for `len` bytes, `to` is writable for as many, and they do not overlap.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     for i in 0..len {
-        // SAFETY: the caller's. The empty asm keeps the loop from being turned into a call of this
-        // very function.
+        // SAFETY: the caller promises that `from` and `to` have `len` bytes. The empty asm keeps
+        // the loop from being turned into a call of this very function.
         unsafe {
             asm!("", options(nomem, nostack));
             to.add(i).write(from.add(i).read());
@@ -32,11 +32,12 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
 }
 
 /// # Safety
-/// As in C.
+/// `to` is writable for `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
     for i in 0..len {
-        // SAFETY: as in `memcpy`.
+        // SAFETY: the caller promises that `to` has `len` bytes. The empty asm keeps the loop from
+        // being turned into a call of this very function.
         unsafe {
             asm!("", options(nomem, nostack));
             to.add(i).write(byte as u8);

@@ -41,7 +41,7 @@ impl Place {
     #[inline(always)]
     #[must_use]
     pub fn regs(self) -> *mut Regs {
-        // SAFETY: see `around`.
+        // SAFETY: whoever made this place promised that a hit is there. Only an address is taken.
         unsafe { addr_of_mut!((*self.0).regs) }
     }
 
@@ -49,30 +49,30 @@ impl Place {
     #[inline(always)]
     #[must_use]
     pub fn probe(self) -> u64 {
-        // SAFETY: see `around`.
+        // SAFETY: whoever made this place promised that a hit is there as long as this is used.
         unsafe { addr_of_mut!((*self.0).probe).read_volatile() }
     }
 
     /// Lets the program return from the probed function.
     pub fn override_return(self) {
-        // SAFETY: see `around`.
+        // SAFETY: whoever made this place promised that a hit is there as long as this is used.
         unsafe { addr_of_mut!((*self.0).overridden).write_volatile(1) }
     }
 
     fn is_overridden(self) -> bool {
-        // SAFETY: see `around`.
+        // SAFETY: whoever made this place promised that a hit is there as long as this is used.
         unsafe { addr_of_mut!((*self.0).overridden).read_volatile() != 0 }
     }
 
     fn cookie(self) -> u64 {
-        // SAFETY: see `around`.
+        // SAFETY: whoever made this place promised that a hit is there as long as this is used.
         unsafe { addr_of_mut!((*self.0).cookie).read_volatile() }
     }
 
     /// Makes it a hit of a probe.
     #[inline(always)]
     fn begin(self, probe: u64, cookie: u64) {
-        // SAFETY: see `around`.
+        // SAFETY: whoever made this place promised that a hit is there as long as this is used.
         unsafe {
             addr_of_mut!((*self.0).probe).write_volatile(probe);
             addr_of_mut!((*self.0).cookie).write_volatile(cookie);
@@ -92,7 +92,7 @@ pub fn missed(agent: Agent, probe: u32) {
 pub fn hit(agent: Agent, thread: Thread, hit: Place, probe: u32) -> bool {
     let Some(desc) = agent.probe(probe) else { return false };
     let regs = hit.regs();
-    // SAFETY: the thunk's, see `Place`.
+    // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its stack.
     let stack_pointer = unsafe { addr_of_mut!((*regs).rsp).read_volatile() };
     if desc.flow == EXIT {
         leaves(agent, thread, desc, hit, probe, stack_pointer);
@@ -195,8 +195,8 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
     }
     if desc.exit != 0 {
         let regs = hit.regs();
-        // SAFETY: an exit is executed with the return address on top of the stack; the registers
-        // are the thunk's, see `Place`.
+        // SAFETY: an exit is executed with the return address on top of the stack. The registers
+        // are those of the hit of this place, which the thunk keeps on its stack.
         let site = unsafe {
             let ret = arch::read_word(slot);
             let real = match ret == agent.private().trampoline {
@@ -211,7 +211,8 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
         };
         hit.begin(u64::from(probe) | Hit::RETURNED, cookie);
         let result = run(agent, thread, desc, desc.exit, hit);
-        // SAFETY: as above. The thunk goes by the site's.
+        // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its
+        // stack. The thunk needs the values of the site.
         unsafe {
             addr_of_mut!((*regs).rip).write_volatile(site.0);
             addr_of_mut!((*regs).rsp).write_volatile(site.1);
@@ -226,7 +227,7 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
 /// The call of a Go function whose return address is at `slot`.
 #[inline(never)]
 fn goroutine_call(hit: Place, probe: u32, slot: u64) -> Option<shadow::goroutines::Call> {
-    // SAFETY: the thunk's, see `Place`.
+    // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its stack.
     let goroutine = unsafe { addr_of_mut!((*hit.regs()).r14).read_volatile() };
     // SAFETY: the controller puts such probes only on functions that have just read from where the
     // register leads (`plan::go`), and that keep it.
@@ -236,7 +237,7 @@ fn goroutine_call(hit: Place, probe: u32, slot: u64) -> Option<shadow::goroutine
 /// A return to the trampoline. Gives the real return address.
 #[inline(always)]
 pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
-    // SAFETY: the thunk's, see `Place`.
+    // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its stack.
     let behind = unsafe { addr_of_mut!((*hit.regs()).rsp).read_volatile() };
     let slot = if arch::DROPS_ARGUMENTS {
         shadow::returned_from(agent, thread, behind)
@@ -277,7 +278,8 @@ fn finish(agent: Agent, thread: Thread, probe: u32, cookie: u64, hit: Place, rea
     }
     if desc.exit != 0 {
         hit.begin(u64::from(probe) | Hit::RETURNED, cookie);
-        // SAFETY: the thunk's, see `Place`.
+        // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its
+        // stack.
         unsafe { addr_of_mut!((*hit.regs()).rip).write_volatile(real) };
         if run(agent, thread, desc, desc.exit, hit).is_none() {
             return agent.count_missed(probe);

@@ -50,10 +50,11 @@ use memory::{Agent, Thread};
 /// room for another thread: the caller counts a missed hit.
 ///
 /// # Safety
-/// `private` is a filled private region, and `fs_base` is the calling thread's.
+/// `private` is a filled private region, which stays mapped with all that it points to, and
+/// `fs_base` is the calling thread's.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_slot(private: *const Private, fs_base: u64) -> *const LookupEntry {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `private` is a filled private region, which stays mapped.
     let agent = unsafe { Agent::new(private) };
     match thread::slot(agent, fs_base) {
         Some(bucket) => bucket.as_ptr(),
@@ -66,10 +67,10 @@ pub unsafe extern "C" fn agent_slot(private: *const Private, fs_base: u64) -> *c
 /// trampoline.
 ///
 /// # Safety
-/// `private` is a filled private region, `state` the calling thread's state from its lookup entry
-/// (null counts as missed), `regs` are those of a [`sidestep_wire::Hit`] that the thunk saved; the
-/// rest of it is filled here. For probes that watch a return, `regs.rsp` points to the return
-/// address.
+/// `private` is a filled private region, which stays mapped with all that it points to. `state` is
+/// the calling thread's state from its lookup entry (null counts as missed). `regs` are those of a
+/// [`sidestep_wire::Hit`] that the thunk saved, which stays in place until this returns; the rest
+/// of it is filled here. For probes that watch a return, `regs.rsp` points to the return address.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_hit(
     regs: *mut Regs,
@@ -77,13 +78,14 @@ pub unsafe extern "C" fn agent_hit(
     private: *const Private,
     probe: u32,
 ) -> u64 {
-    // SAFETY: the caller's; the hit lies on this thread's stack.
+    // SAFETY: the caller promises that `private` is a filled private region, and that `regs` are
+    // those of a hit, which stays on the stack of this thread.
     let (agent, place) = unsafe { (Agent::new(private), Place::around(regs)) };
     if state.is_null() {
         hit::missed(agent, probe);
         return 0;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `state`, which is not null here, is this thread's state.
     u64::from(hit::hit(agent, unsafe { Thread::new(state) }, place, probe))
 }
 
@@ -96,12 +98,15 @@ pub unsafe extern "C" fn agent_hit(
 /// and the target dies at address 0.
 ///
 /// # Safety
-/// As for [`agent_hit`]; `state` may be null for a thread without a slot.
+/// `private` is a filled private region, which stays mapped with all that it points to. `regs` are
+/// those of a [`sidestep_wire::Hit`] that the thunk saved, which stays in place until this returns.
+/// `state` is the calling thread's state, or null for a thread without a slot.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_return(regs: *mut Regs, state: *mut ThreadState, private: *const Private) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `private` is a filled private region, and that `regs` are
+    // those of a hit, which stays on the stack of this thread.
     let (agent, place) = unsafe { (Agent::new(private), Place::around(regs)) };
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `state` is this thread's state if it is not null.
     let thread = (!state.is_null()).then(|| unsafe { Thread::new(state) });
     hit::returned(agent, thread, place)
 }
@@ -112,10 +117,10 @@ pub unsafe extern "C" fn agent_return(regs: *mut Regs, state: *mut ThreadState, 
 /// is not known.
 ///
 /// # Safety
-/// `private` is a filled private region.
+/// `private` is a filled private region, which stays mapped with all that it points to.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_real(private: *const Private, slot: u64, before: u64, unwinds: u64) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `private` is a filled private region, which stays mapped.
     let agent = unsafe { Agent::new(private) };
     shadow::real_before(agent, slot, before, unwinds != 0).unwrap_or(0)
 }
@@ -124,12 +129,12 @@ pub unsafe extern "C" fn agent_real(private: *const Private, slot: u64, before: 
 /// = there is no memory for it: the caller counts a missed hit.
 ///
 /// # Safety
-/// `state` is the calling thread's, prepared.
+/// `state` is the calling thread's state, which has been prepared.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_stack(state: *mut ThreadState) -> u64 {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller promises that `state` is this thread's state.
     let thread = unsafe { Thread::new(state) };
-    // SAFETY: the address was put there when the state was prepared.
+    // SAFETY: the state has the address of the private region since it was prepared.
     let agent = unsafe { Agent::new(thread.private() as *const Private) };
     thread::stack(agent, thread).unwrap_or(0)
 }
@@ -138,12 +143,14 @@ pub unsafe extern "C" fn agent_stack(state: *mut ThreadState) -> u64 {
 /// (1), `busy` is set; 0 = the hit is missed. See the rule in `exclusive.rs`.
 ///
 /// # Safety
-/// `state` is the calling thread's, prepared, and `Hit::probe` is written.
+/// `state` is the calling thread's state, which has been prepared. `regs` are those of a
+/// [`sidestep_wire::Hit`] that stays in place until this returns, and its `probe` is written.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_busy(regs: *mut Regs, state: *mut ThreadState) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `state` is this thread's state, and that `regs` are those of
+    // a hit, which stays in place.
     let (thread, place) = unsafe { (Thread::new(state), Place::around(regs)) };
-    // SAFETY: the address was put there when the state was prepared.
+    // SAFETY: the state has the address of the private region since it was prepared.
     let agent = unsafe { Agent::new(thread.private() as *const Private) };
     u64::from(exclusive::replace(agent, thread, place.address()))
 }
@@ -154,8 +161,9 @@ pub unsafe extern "C" fn agent_busy(regs: *mut Regs, state: *mut ThreadState) ->
 /// first and the last, which it was given.
 ///
 /// # Safety
-/// The program is verified and linked, but for callbacks of `loop`, which stay numbers of slots;
-/// the stack is writable. `regs` and `state` are what every program is given.
+/// At `slots` are `len` slots of a program, which does not change while it runs. It is verified and
+/// linked, but for callbacks of `loop`, which stay numbers of slots; the stack is writable. `regs`
+/// and `state` are what every program is given.
 #[cfg(any(not(agent_blob), agent_interpreter))]
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_interpret(
@@ -166,7 +174,8 @@ pub unsafe extern "C" fn agent_interpret(
     stack_len: u64,
     state: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `len` slots are at `slots`, and that nobody changes them
+    // while the program runs.
     let code = unsafe { core::slice::from_raw_parts(slots.cast(), len as usize) };
     interpret::run(code, regs as u64, stack_end, stack_len, state)
 }
@@ -176,10 +185,12 @@ pub unsafe extern "C" fn agent_interpret(
 /// stub has to jump with registers and stack as the kernel had made them; 0 = return.
 ///
 /// # Safety
-/// `private` is a filled private region, `info` and `context` are the kernel's.
+/// `private` is a filled private region, which stays mapped with all that it points to. `info` and
+/// `context` are what the kernel passes to a handler with `SA_SIGINFO`.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
 pub unsafe extern "C" fn agent_signal(private: *const Private, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `private` is a filled private region, and that `info` and
+    // `context` are what the kernel passes to a handler with `SA_SIGINFO`.
     unsafe { signal::handle(Agent::new(private), signal, info, context) }
 }
 
@@ -194,28 +205,33 @@ pub mod reads {
     /// As `safe_read::copy` of the agent.
     ///
     /// # Safety
-    /// `private` is a filled private region, `to` is writable for `len` bytes.
+    /// `private` is a filled private region, which stays mapped with all that it points to. `to` is
+    /// writable for `len` bytes.
     pub unsafe fn copy(private: *const Private, from: u64, to: *mut u8, len: u64) -> u64 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `private` is a filled private region, and that `to` is
+        // writable for `len` bytes.
         unsafe { safe_read::copy(Agent::new(private), from, to, len) }
     }
 
     /// As `safe_read::copy_str` of the agent.
     ///
     /// # Safety
-    /// As for [`copy`].
+    /// `private` is a filled private region, which stays mapped with all that it points to. `to` is
+    /// writable for `max` bytes.
     pub unsafe fn copy_str(private: *const Private, from: u64, to: *mut u8, max: u64) -> Option<u64> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `private` is a filled private region, and that `to` is
+        // writable for `max` bytes.
         unsafe { safe_read::copy_str(Agent::new(private), from, to, max) }
     }
 
     /// As `safe_read::word` of the agent.
     ///
     /// # Safety
-    /// `private` is a filled private region.
+    /// `private` is a filled private region, which stays mapped with all that it points to.
     #[must_use]
     pub unsafe fn word(private: *const Private, at: u64) -> Option<u64> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `private` is a filled private region, which stays
+        // mapped.
         unsafe { safe_read::word(Agent::new(private), at) }
     }
 }

@@ -45,7 +45,8 @@ impl Agent {
     #[inline(always)]
     #[must_use]
     pub fn private(&self) -> &Private {
-        // SAFETY: see `new`. Plain fields that change are reached through raw pointers only.
+        // SAFETY: `new` demands that the region is filled and stays mapped. Plain fields that
+        // change are reached through raw pointers only.
         unsafe { &*self.private }
     }
 
@@ -53,14 +54,16 @@ impl Agent {
     #[inline(always)]
     #[must_use]
     pub fn header(&self) -> &Header {
-        // SAFETY: see `new`; the fields that change are atomics.
+        // SAFETY: `new` demands that `shared` points to the shared region, which stays mapped. The
+        // fields of its head that change are atomics.
         unsafe { &*(self.private().shared as *const Header) }
     }
 
     /// What all processes of the session share.
     #[must_use]
     pub fn common(&self) -> &Common {
-        // SAFETY: see `new`; the offset is from the layout, and all fields are atomics.
+        // SAFETY: `new` demands that the shared region stays mapped. The offset is from its layout,
+        // and all fields are atomics.
         unsafe { &*((self.private().shared + self.header().common_off) as *const Common) }
     }
 
@@ -78,7 +81,7 @@ impl Agent {
         in_range.then(|| Thread((private.states + index * private.state_stride) as *mut ThreadState))
     }
 
-    /// The state at an address from a lookup entry; 0 = none.
+    /// The state at an address from a lookup entry; 0 = none. Callers pass no other address.
     #[must_use]
     pub fn state_at(&self, at: u64) -> Option<Thread> {
         (at != 0).then_some(Thread(at as *mut ThreadState))
@@ -94,8 +97,8 @@ impl Agent {
     #[must_use]
     pub fn slot(&self, index: u64) -> &'static Slot {
         let header = self.header();
-        // SAFETY: see `new`; callers pass numbers below `slots_max`, and all fields in use are
-        // atomics.
+        // SAFETY: `new` demands that the shared region stays mapped. Callers pass numbers below
+        // `slots_max`, and all fields in use are atomics.
         unsafe { &*((self.private().shared + header.slots_off + index * header.slot_stride) as *const Slot) }
     }
 
@@ -103,8 +106,8 @@ impl Agent {
     #[inline(always)]
     #[must_use]
     pub fn probe(&self, probe: u32) -> Option<&ProbeDesc> {
-        // SAFETY: see `new`; the number was checked, and descriptions change only while all threads
-        // are stopped.
+        // SAFETY: `new` demands that the descriptions stay mapped, and the number was checked.
+        // Descriptions change only while all threads are stopped.
         (u64::from(probe) < self.header().probes_max)
             .then(|| unsafe { &*(self.private().probes as *const ProbeDesc).add(probe as usize) })
     }
@@ -114,7 +117,8 @@ impl Agent {
         let header = self.header();
         if u64::from(probe) < header.probes_max && self.counts() {
             let missed = (self.private().shared + header.missed_off) as *mut u64;
-            // SAFETY: see `new`; the number was checked, and all threads count there atomically.
+            // SAFETY: `new` demands that the shared region stays mapped, and the number was
+            // checked. All threads count there atomically.
             unsafe { AtomicU64::from_ptr(missed.add(probe as usize)) }.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -124,7 +128,8 @@ impl Agent {
         let header = self.header();
         if index < header.maps_cap {
             let maps = (self.private().shared + header.maps_off) as *mut MapEntry;
-            // SAFETY: see `new`; the entry was reserved by this thread.
+            // SAFETY: `new` demands that the shared region stays mapped. The index was checked, and
+            // this thread has reserved the entry.
             unsafe {
                 let entry = maps.add(index as usize);
                 addr_of_mut!((*entry).addr).write_volatile(addr);
@@ -202,7 +207,7 @@ impl Agent {
     /// What the program believes about signals of ours. Its plain fields change.
     #[must_use]
     pub fn signals(&self) -> *mut Signals {
-        // SAFETY: see `new`; no reference is made.
+        // SAFETY: `new` demands that the region stays mapped. No reference is made.
         unsafe { addr_of_mut!((*self.private.cast_mut()).signals) }
     }
 
@@ -248,7 +253,7 @@ fn clock() -> u64 {
     }
 }
 
-/// A thread's state.
+/// A thread's state: what [`Thread::new`] demands, also where an [`Agent`] gives it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Thread(*mut ThreadState);
 
@@ -258,13 +263,13 @@ macro_rules! fields {
         #[inline(always)]
         #[must_use]
         pub fn $get(self) -> $type {
-            // SAFETY: see `Thread::new`.
+            // SAFETY: `Thread::new` demands that the state stays mapped.
             unsafe { addr_of!((*self.0).$get).read_volatile() }
         }
         $(#[$doc])*
         #[inline(always)]
         pub fn $set(self, value: $type) {
-            // SAFETY: see `Thread::new`.
+            // SAFETY: `Thread::new` demands that the state stays mapped.
             unsafe { addr_of_mut!((*self.0).$get).write_volatile(value) }
         })*
     };
@@ -272,7 +277,8 @@ macro_rules! fields {
 
 impl Thread {
     /// # Safety
-    /// `state` points to a state within the private region.
+    /// `state` points to a state within the private region, which stays mapped with what lies
+    /// behind the state: its first shadow stack and its table of calls.
     #[inline(always)]
     #[must_use]
     pub unsafe fn new(state: *mut ThreadState) -> Thread {
@@ -322,7 +328,7 @@ impl Thread {
     #[inline(always)]
     pub fn set_helper(self, number: usize, address: u64) {
         if number < HELPERS {
-            // SAFETY: see `new`; the number is in range.
+            // SAFETY: `new` demands that the state stays mapped, and the number is in range.
             unsafe { addr_of_mut!((*self.0).helpers).cast::<u64>().add(number).write_volatile(address) }
         }
     }
@@ -330,7 +336,7 @@ impl Thread {
     /// What it believes about signals of ours.
     #[must_use]
     pub fn blocked(self) -> *mut Blocked {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands that the state stays mapped. No reference is made.
         unsafe { addr_of_mut!((*self.0).blocked) }
     }
 
@@ -340,7 +346,8 @@ impl Thread {
     pub fn keep(self, words: [u64; 2], from: u64) -> u64 {
         let next = self.mask_next();
         self.set_mask_next(next.wrapping_add(1));
-        // SAFETY: see `new`; the index is in range.
+        // SAFETY: `new` demands that the state stays mapped. The index is in range, and each index
+        // has two words of `masks`.
         unsafe {
             let index = next as usize % MASKS;
             addr_of_mut!((*self.0).mask_from).cast::<u64>().add(index).write_volatile(from);
@@ -354,14 +361,15 @@ impl Thread {
     /// What a child is given that has borrowed its memory.
     #[must_use]
     pub fn guest(self) -> Bucket {
-        // SAFETY: see `new`; its cells stay 0.
+        // SAFETY: `new` demands that the state stays mapped. `guest` has the size of a lookup
+        // entry, and its cells stay 0.
         Bucket::at(unsafe { addr_of_mut!((*self.0).guest).cast() })
     }
 
     /// Where it keeps arguments of `clone3`.
     #[must_use]
     pub fn clone_args(self) -> *mut u64 {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands that the state stays mapped. No reference is made.
         unsafe { addr_of_mut!((*self.0).clone_args).cast() }
     }
 
@@ -369,7 +377,7 @@ impl Thread {
     #[inline(always)]
     #[must_use]
     pub fn unwound(self, index: u64) -> *mut u64 {
-        // SAFETY: see `new`; the index is in range.
+        // SAFETY: `new` demands that the state stays mapped, and the index is in range.
         unsafe { addr_of_mut!((*self.0).unwound).cast::<u64>().add(index as usize % UNWOUND) }
     }
 
@@ -378,7 +386,8 @@ impl Thread {
     #[must_use]
     pub fn caller(self, ret: u64) -> *mut u64 {
         let index = ret.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CALLERS.trailing_zeros());
-        // SAFETY: see `new`; the index is in range.
+        // SAFETY: `new` demands that the state stays mapped. The shift leaves an index below
+        // `CALLERS`.
         unsafe { addr_of_mut!((*self.0).callers).cast::<u64>().add(index as usize) }
     }
 
@@ -392,14 +401,15 @@ impl Thread {
     #[inline(always)]
     #[must_use]
     pub fn shadow_len(self) -> *mut u64 {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands that the state stays mapped. No reference is made.
         unsafe { addr_of_mut!((*self.0).shadow_len).cast() }
     }
 
     /// Makes another array the shadow stack, in one instruction.
     #[must_use]
     pub fn replace_shadow(self, old: u64, new: u64) -> bool {
-        // SAFETY: see `new`; only this thread writes the field.
+        // SAFETY: `new` demands that the state stays mapped. Only the thread of this state writes
+        // the field.
         unsafe { arch::replace(addr_of_mut!((*self.0).shadow), old, new) }
     }
 
@@ -407,14 +417,16 @@ impl Thread {
     #[must_use]
     pub fn take_spare(self) -> Option<u64> {
         let spare = self.shadow_spare();
-        // SAFETY: see `new`; only this thread writes the field.
+        // SAFETY: `new` demands that the state stays mapped. Only the thread of this state writes
+        // the field.
         (spare != 0 && unsafe { arch::replace(addr_of_mut!((*self.0).shadow_spare), spare, 0) }).then_some(spare)
     }
 
     /// Thread name as two words.
     #[must_use]
     pub fn comm(self) -> *mut u64 {
-        // SAFETY: see `new`; the field lies at a multiple of 8 (layout test in `sidestep-wire`).
+        // SAFETY: `new` demands that the state stays mapped. The field lies at a multiple of 8
+        // (layout test in `sidestep-wire`).
         unsafe { addr_of_mut!((*self.0).comm).cast() }
     }
 
@@ -436,7 +448,8 @@ impl Thread {
     #[inline(always)]
     #[must_use]
     pub fn call(self, slot: u64) -> Call {
-        // SAFETY: see `new`; the table lies behind the state, and the index is in range.
+        // SAFETY: `new` demands that the table of calls behind the state stays mapped. `index`
+        // gives a number within the table.
         unsafe {
             Call::new(self.0.byte_add(CALLS_OFF).cast::<sidestep_wire::Call>().add(sidestep_wire::Call::index(slot)))
         }

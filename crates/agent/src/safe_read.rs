@@ -42,17 +42,20 @@ fn is_direct(agent: Agent, from: u64) -> bool {
 /// `to` is writable for `len` bytes.
 pub unsafe fn copy(agent: Agent, from: u64, to: *mut u8, len: u64) -> u64 {
     if is_direct(agent, from) {
-        // SAFETY: the caller's; faults are taken care of.
+        // SAFETY: the caller promises that `to` is writable for `len` bytes. `is_direct` says that
+        // our handler gets the faults.
         return unsafe { load::load(to, from, len) };
     }
     if arch::WORD == 4 && Stack::of_thread().has(from, len) {
         // Arguments of 32-bit programs.
-        // SAFETY: it can be read; `to` is the caller's.
+        // SAFETY: `has` found that the bytes can be read. The caller promises that `to` is writable
+        // for `len` bytes.
         return unsafe { load::load(to, from, len) };
     }
     let mut done = 0;
     while done < len {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `to` is writable for `len` bytes, of which `done` are
+        // written.
         let got = unsafe { within_page(from.wrapping_add(done), to.add(done as usize), len - done) };
         if got == 0 {
             break;
@@ -71,7 +74,8 @@ pub unsafe fn copy(agent: Agent, from: u64, to: *mut u8, len: u64) -> u64 {
 /// `to` is writable for `max` bytes.
 pub unsafe fn copy_str(agent: Agent, from: u64, to: *mut u8, max: u64) -> Option<u64> {
     if is_direct(agent, from) {
-        // SAFETY: the caller's; faults are taken care of.
+        // SAFETY: the caller promises that `to` is writable for `max` bytes. `is_direct` says that
+        // our handler gets the faults.
         let len = unsafe { load::load_string(to, from, max) };
         return (len != u64::MAX).then_some(len);
     }
@@ -79,11 +83,11 @@ pub unsafe fn copy_str(agent: Agent, from: u64, to: *mut u8, max: u64) -> Option
     let mut piece = MaybeUninit::<[u8; PIECE as usize]>::uninit();
     let piece = piece.as_mut_ptr().cast::<u8>();
     while done < max {
-        // SAFETY: the piece is that long.
+        // SAFETY: `piece` is writable for `PIECE` bytes.
         let got = unsafe { within_page(from.wrapping_add(done), piece, PIECE.min(max - done)) };
         for i in 0..got {
-            // SAFETY: the first `got` bytes were just written; `to` is the caller's. Volatile: no
-            // call of `memcpy`.
+            // SAFETY: the first `got` bytes were just written. The caller promises that `to` is
+            // writable for `max` bytes. Volatile: no call of `memcpy`.
             let byte = unsafe {
                 let byte = piece.add(i as usize).read_volatile();
                 to.add((done + i) as usize).write_volatile(byte);
@@ -109,7 +113,7 @@ pub fn word(agent: Agent, at: u64) -> Option<u64> {
     }
     let mut word = 0u32;
     let to = core::ptr::addr_of_mut!(word);
-    // SAFETY: four bytes.
+    // SAFETY: `word` has four bytes.
     (unsafe { copy(agent, at, to.cast(), 4) } == 4).then(|| u64::from(unsafe { to.read_volatile() }))
 }
 
@@ -161,11 +165,11 @@ impl Stack {
     #[must_use]
     pub fn word(&mut self, agent: Agent, at: u64) -> Option<u64> {
         if arch::WORD == 8 && is_direct(agent, at) {
-            // SAFETY: faults are taken care of.
+            // SAFETY: `is_direct` says that our handler gets the faults.
             return unsafe { load::load_u64(at) };
         }
         if arch::WORD == 4 && self.has(at, 4) {
-            // SAFETY: it can be read.
+            // SAFETY: `has` found that the word can be read.
             return Some(unsafe { arch::read_word(at) });
         }
         word(agent, at)
@@ -177,17 +181,17 @@ impl Stack {
 #[inline(never)]
 pub fn u64_at(agent: Agent, at: u64) -> Option<u64> {
     if is_direct(agent, at) {
-        // SAFETY: faults are taken care of.
+        // SAFETY: `is_direct` says that our handler gets the faults.
         return unsafe { load::load_u64(at) };
     }
     let last = at.checked_add(7)?;
     let here = addr_of!(last) as u64 / PAGE;
     if at / PAGE == here && last / PAGE == here {
-        // SAFETY: on the page of this function's own frame.
+        // SAFETY: all eight bytes are on the page of this function's own frame.
         return Some(unsafe { (at as *const u64).read_unaligned() });
     }
     let mut bytes = [0u8; 8];
-    // SAFETY: eight bytes.
+    // SAFETY: `bytes` has eight bytes.
     let got = unsafe { copy(agent, at, bytes.as_mut_ptr(), 8) };
     (got == 8).then(|| u64::from_le_bytes(bytes))
 }
@@ -213,7 +217,8 @@ pub unsafe fn within_page(from: u64, to: *mut u8, len: u64) -> u64 {
     match read {
         EPERM | ENOSYS if is_mapped(from) => {
             for i in 0..len {
-                // SAFETY: the page was readable a moment ago; `to` is the caller's.
+                // SAFETY: the page was readable a moment ago. The caller promises that `to` is
+                // writable for `len` bytes.
                 unsafe { to.add(i as usize).write_volatile(((from + i) as *const u8).read_volatile()) }
             }
             len

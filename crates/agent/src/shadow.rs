@@ -66,7 +66,8 @@ impl Stack {
     fn at(base: u64) -> Stack {
         let mut stack = Stack { base, cap: 0 };
         if base != 0 {
-            // SAFETY: the head of an array, where this does not change while the array is in use.
+            // SAFETY: the word lies in the head of an array, and does not change while the array is
+            // in use.
             stack.cap = unsafe { addr_of!((*stack.head()).cap).read_volatile() };
         }
         stack
@@ -75,7 +76,7 @@ impl Stack {
     /// Makes an empty array of zeroed memory.
     fn new(memory: u64, cap: u64) -> Stack {
         let stack = Stack { base: memory + HEAD, cap };
-        // SAFETY: the start of memory for the head and `cap` entries.
+        // SAFETY: `memory` is the start of memory for the head and `cap` entries.
         unsafe { addr_of_mut!((*stack.head()).cap).write_volatile(cap) };
         stack
     }
@@ -88,25 +89,26 @@ impl Stack {
     /// From here on nobody but the caller makes it the spare array. False: somebody else is copying
     /// from it already.
     fn pin(self) -> bool {
-        // SAFETY: in the head of the array, which only this thread uses.
+        // SAFETY: the word lies in the head of the array, which only this thread uses.
         unsafe { arch::replace(addr_of_mut!((*self.head()).pinned), 0, 1) }
     }
 
     fn unpin(self) {
-        // SAFETY: as in `pin`.
+        // SAFETY: the word lies in the head of the array, which only this thread uses.
         unsafe { addr_of_mut!((*self.head()).pinned).write_volatile(0) }
     }
 
     /// Lets as many calls of `make_room` fail as it has entries, all of which each of them would
     /// look at.
     fn give_up(self) {
-        // SAFETY: in the head of the array, which only this thread uses.
+        // SAFETY: the word lies in the head of the array, which only this thread uses.
         unsafe { addr_of_mut!((*self.head()).given_up).write_volatile(self.cap) };
     }
 
     /// Is this one of them?
     fn is_given_up(self) -> bool {
-        // SAFETY: as in `give_up`. What a handler counts in between is of no matter.
+        // SAFETY: the word lies in the head of the array, which only this thread uses. What a
+        // handler counts in between is of no matter.
         unsafe {
             let left = addr_of_mut!((*self.head()).given_up);
             let calls = left.read_volatile();
@@ -133,7 +135,7 @@ impl Stack {
 
 #[inline(always)]
 fn len(thread: Thread) -> u64 {
-    // SAFETY: a field of the thread's state.
+    // SAFETY: the field lies in the thread's state, which stays mapped.
     unsafe { thread.shadow_len().read_volatile() }
 }
 
@@ -145,7 +147,7 @@ fn cut(cap: u64) -> u64 {
 
 #[inline(always)]
 fn set_len(thread: Thread, old: u64, new: u64) -> bool {
-    // SAFETY: a field of the thread's state that only this thread writes.
+    // SAFETY: the field lies in the thread's state, which stays mapped. Only this thread writes it.
     unsafe { arch::replace(thread.shadow_len(), old, new) }
 }
 
@@ -157,11 +159,13 @@ fn set_len(thread: Thread, old: u64, new: u64) -> bool {
 /// called by the trampoline already.
 ///
 /// # Safety
-/// `slot` is the stack slot of a return address, at the entry of a function on this thread.
+/// `slot` is the stack slot of a return address, at the entry of a function on this thread: it is
+/// readable and writable.
 #[inline(always)]
 pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: u64, time: u64) -> bool {
     let trampoline = agent.private().trampoline;
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `slot` is the stack slot of a return address, so it is
+    // readable (section "Safety" above).
     let ret = unsafe { arch::read_word(slot) };
     if ret != trampoline && !return_address::is_plausible(agent, thread, ret) || return_address::stays(agent) {
         agent.count_dropped(1);
@@ -175,7 +179,8 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
     let entry = ShadowEntry { slot, ret, time, probe: u64::from(probe), cookie };
     loop {
         let Some((stack, index)) = reserve(agent, thread) else {
-            // SAFETY: the caller's; back to how it was if an earlier round has replaced it.
+            // SAFETY: the caller promises that `slot` is writable (section "Safety" above). It gets
+            // back what it held, if an earlier round has replaced that.
             unsafe { arch::write_word(slot, ret) };
             agent.count_dropped(1);
             return false;
@@ -183,7 +188,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
         if !stack.entry(index).write(&entry) {
             continue; // a handler left something there
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `slot` is writable (section "Safety" above).
         unsafe { arch::write_word(slot, trampoline) };
         let in_use = thread.shadow() == stack.base && len(thread) > index;
         if (in_use && stack.entry(index).read(slot) == Some(entry)) || is_there(thread, &entry) {

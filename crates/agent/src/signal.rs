@@ -47,7 +47,7 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
     let exception = unsafe { arch::read_word(context.add(UCONTEXT_TRAPNO) as u64) };
     let had_no_room = code == SI_KERNEL && exception == BREAKPOINT_EXCEPTION;
     match signal {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `context` is what the kernel passes.
         SIGTRAP if code == SI_KERNEL => match unsafe { trap::met(agent, context) } {
             Met::Ours => return 0,
             Met::Stepped(to) => {
@@ -62,7 +62,7 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
             }
             Met::Foreign => {}
         },
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `context` is what the kernel passes.
         SIGSEGV if had_no_room => match unsafe { trap::met(agent, context) } {
             Met::Ours | Met::Stepped(_) => return 0,
             Met::Foreign => {}
@@ -70,22 +70,26 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
         // Not one that was sent while such a load was under way.
         SIGSEGV | SIGBUS if code > 0 => {
             if let Some(next) = load::after_fault(ip) {
-                // SAFETY: as above; the kernel takes the registers from there on return.
+                // SAFETY: `ip_at` is a word of the context. On return, the kernel takes the
+                // instruction pointer from there.
                 unsafe { arch::write_word(ip_at, next) };
                 return 0;
             }
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that `context` is what the kernel passes.
             if unsafe { fault::leave_out(agent, context) } {
                 return 0;
             }
         }
         _ => {}
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
     unsafe { pass_on(agent, signal, code, info, context) }
 }
 
 /// Does what would have happened without us.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
 unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: *mut u8) -> u64 {
     let Some(index) = index(signal) else { return 0 };
     let thread = thread::current(agent);
@@ -104,13 +108,14 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     };
     let mut hidden = None;
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `context` is what the kernel passes.
         let returns = || dies || thread.is_some() && unsafe { is_guarded(agent, &old, context) };
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
         hidden = unsafe { fault::show_original(agent, (signal, code), info, context, returns) };
     }
     if dies {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `info` and `context` are what the kernel passes;
+        // `hidden` is what `show_original` gave for this context.
         unsafe { die(signal, code, info, context, hidden) };
         return 0;
     }
@@ -126,12 +131,12 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     }
     if !is_borrower(agent) {
         // Without a guard at the end of the handler this would last for ever.
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `context` is what the kernel passes.
         if let (Some(thread), true) = (thread, unsafe { is_guarded(agent, &old, context) }) {
             blocked::change(thread, blocked::now(thread) | mask & ours, (context as u64).wrapping_sub(1));
         }
         if old.flags & flags::RESETHAND != 0 {
-            // SAFETY: private memory.
+            // SAFETY: `old` is private memory, and `index` is the number of one of its entries.
             unsafe { addr_of_mut!((*agent.signals()).old[index].handler).write_volatile(SIG_DFL) };
         }
     }
@@ -164,8 +169,8 @@ pub fn index(signal: i32) -> Option<usize> {
 /// The action that the program believes to be installed.
 #[must_use]
 pub fn old_action(agent: Agent, index: usize) -> SigAction {
-    // SAFETY: private memory; the index comes from `index`. Field by field: a copy of the whole
-    // would go through an xmm register.
+    // SAFETY: `old` is private memory, and `index` is the number of one of its entries. Field by
+    // field: a copy of the whole would go through an xmm register.
     unsafe {
         let old = addr_of!((*agent.signals()).old).cast::<SigAction>().add(index);
         SigAction {
@@ -179,7 +184,7 @@ pub fn old_action(agent: Agent, index: usize) -> SigAction {
 
 /// The program has set another action. The handler goes last: until then the old one's data fit it.
 pub fn set_old_action(agent: Agent, index: usize, action: &SigAction) {
-    // SAFETY: as in `old_action`.
+    // SAFETY: `old` is private memory, and `index` is the number of one of its entries.
     unsafe {
         let old = addr_of_mut!((*agent.signals()).old).cast::<SigAction>().add(index);
         addr_of_mut!((*old).flags).write_volatile(action.flags);
@@ -193,6 +198,10 @@ pub fn set_old_action(agent: Agent, index: usize, action: &SigAction) {
 /// fails again, so that all that is told about the death is the truth. Any other signal comes
 /// again, with the same information, and so does one of a displaced instruction: blocked until the
 /// interrupted registers are back, which are then what is told.
+///
+/// # Safety
+/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`; `hidden` is what
+/// [`fault::show_original`] gave for this context.
 unsafe fn die(signal: i32, code: i32, info: *mut u8, context: *mut u8, hidden: Option<Hidden>) {
     static DEFAULT: [u64; 4] = [SIG_DFL, 0, 0, 0]; // struct sigaction
     let set = set_of(signal);
@@ -211,7 +220,8 @@ unsafe fn die(signal: i32, code: i32, info: *mut u8, context: *mut u8, hidden: O
         arch::syscall(nr::RT_TGSIGQUEUEINFO, [pid, tid, signal as u64, info as u64, 0, 0]) == 0
     };
     if let (false, Some(hidden)) = (sent, hidden) {
-        // SAFETY: the caller's. The copy fails once more.
+        // SAFETY: the caller promises that `context` is what the kernel passes, and that `hidden`
+        // is what `show_original` gave for it. The copy fails once more.
         unsafe { fault::hide_original(context, hidden) };
     }
 }

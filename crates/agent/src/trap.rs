@@ -30,10 +30,11 @@ pub enum Met {
 pub unsafe fn met(agent: Agent, context: *mut u8) -> Met {
     // SAFETY: the instruction pointer is a word of the context.
     let ip_at = unsafe { context.add(UCONTEXT_IP) as u64 };
-    // SAFETY: as above; the breakpoint is one byte long.
+    // SAFETY: `ip_at` is a word of the context. The breakpoint is one byte long.
     let site = unsafe { arch::read_word(ip_at) }.wrapping_sub(1);
     let next = match look_up(agent, site) {
-        // SAFETY: a record, and the caller's.
+        // SAFETY: the controller put a record there, which stays while a thread is in this handler.
+        // The caller promises that `context` is what the kernel passes.
         Some(at) if at & TrapEntry::RECORD != 0 => unsafe {
             let record = (at & !TrapEntry::RECORD) as *const TrapRecord;
             count(agent, (*record).newest);
@@ -46,7 +47,8 @@ pub unsafe fn met(agent: Agent, context: *mut u8) -> Met {
         None if is_gone(site) => site,
         None => return Met::Foreign,
     };
-    // SAFETY: as above; the kernel takes the registers from there on return.
+    // SAFETY: `ip_at` is a word of the context. On return, the kernel takes the instruction pointer
+    // from there.
     unsafe { arch::write_word(ip_at, next) };
     Met::Ours
 }
@@ -69,21 +71,21 @@ fn count(agent: Agent, newest: u32) {
 /// Does what the instruction at `site` does; `None` = nothing was done.
 ///
 /// # Safety
-/// As for [`met`].
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
 #[inline(never)]
 unsafe fn emulate(op: Op, site: u64, context: *mut u8) -> Option<Met> {
     if op.uses_shadow_stack() && arch::has_shadow_stack() {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `context` is what the kernel passes.
     let mut registers = unsafe { arch::registers(context) };
     registers.rip = site;
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `context` is what the kernel passes.
     let mut stack = unsafe { Stack::of(context, registers.gpr[4]) };
     if execute(&op, &mut registers, &mut stack) == Next::Displaced {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `context` is what the kernel passes.
     unsafe { arch::set_registers(context, &registers) };
     Some(if registers.flags & SINGLE_STEP != 0 { Met::Stepped(registers.rip) } else { Met::Ours })
 }
@@ -104,7 +106,7 @@ const PAGE: u64 = 4096;
 
 impl Stack {
     /// # Safety
-    /// As for [`met`].
+    /// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
     unsafe fn of(context: *const u8, sp: u64) -> Stack {
         // SAFETY: words of the context.
         let (start, size) = unsafe {
@@ -126,19 +128,22 @@ impl Stack {
 
 impl Memory for Stack {
     fn load(&mut self, at: u64) -> Option<u64> {
-        // SAFETY: it is there.
+        // SAFETY: `has` found that the bytes are on the page of the signal's frame, which the
+        // kernel wrote.
         self.has(at, 8).then(|| unsafe { (at as *const u64).read_unaligned() })
     }
 
     fn store(&mut self, at: u64, value: u64) -> Option<()> {
-        // SAFETY: it is there. Above the red zone is nothing of ours.
+        // SAFETY: `has` found that the bytes are on the page of the signal's frame, which the
+        // kernel wrote. Above the red zone is nothing of ours.
         self.has(at, 8).then(|| unsafe { (at as *mut u64).write_unaligned(value) })
     }
 
     // Nothing is written in 32-bit code: without a red zone, the frame of the signal lies right
     // below the stack pointer.
     fn load32(&mut self, at: u64) -> Option<u32> {
-        // SAFETY: it is there.
+        // SAFETY: `has` found that the bytes are on the page of the signal's frame, which the
+        // kernel wrote.
         self.has(at, 4).then(|| unsafe { (at as *const u32).read_unaligned() })
     }
 }
@@ -147,7 +152,7 @@ impl Memory for Stack {
 /// not been executed yet.
 fn is_gone(site: u64) -> bool {
     let mut bytes = [0u8; 2]; // the one before, and the one at the site
-    // SAFETY: one byte each.
+    // SAFETY: each call writes one of the two bytes.
     let read = unsafe {
         let before = bytes.as_mut_ptr();
         safe_read::within_page(site.wrapping_sub(1), before, 1);

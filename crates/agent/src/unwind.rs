@@ -57,13 +57,14 @@ enum Next {
 
 impl Frames {
     /// # Safety
-    /// `context` is verified to be that of a hit on `thread`, which stays in place.
+    /// `context` is verified to be the address of the registers of a hit on `thread`. The hit stays
+    /// in place as long as the walk is used.
     pub unsafe fn new(agent: Agent, thread: Thread, context: u64) -> Frames {
         let regs = context as *const Regs;
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `context` leads to the registers of a hit.
         let (pc, sp) = unsafe { (addr_of!((*regs).rip).read_volatile(), addr_of!((*regs).rsp).read_volatile()) };
-        // SAFETY: as above; only addresses are taken. Also where words are shorter, it is the lower
-        // half that is read.
+        // SAFETY: `regs` are the registers of a hit, and only addresses are taken. Also where words
+        // are shorter, it is the lower half that is read.
         let (bp, bx) = unsafe { (addr_of!((*regs).rbp) as u64, addr_of!((*regs).rbx) as u64) };
         Frames {
             agent,
@@ -84,12 +85,12 @@ impl Frames {
     #[inline(always)]
     pub fn again(&self) -> Frames {
         let word = |at: &u64| {
-            // SAFETY: a reference.
+            // SAFETY: `at` is a reference, so it can be read.
             unsafe { ptr::from_ref(at).read_volatile() }
         };
-        // SAFETY: references.
+        // SAFETY: both are fields behind a reference, so they can be read.
         let (agent, thread) = unsafe { (addr_of!(self.agent).read_volatile(), addr_of!(self.thread).read_volatile()) };
-        // SAFETY: references, too.
+        // SAFETY: both are fields behind a reference, so they can be read.
         let (next, regs) = unsafe { (addr_of!(self.next).read_volatile(), addr_of!(self.regs).read_volatile()) };
         let (pc, sp, bp, bx) = (word(&self.pc), word(&self.sp), word(&self.bp), word(&self.bx));
         Frames { agent, thread, table: Table::of(agent), pc, sp, bp, bx, next, stack: Stack::of_thread(), regs }
@@ -102,7 +103,8 @@ impl Frames {
     #[inline(never)]
     pub unsafe fn fill(&mut self, to: *mut u64, max: u64) -> u64 {
         let mut count = 0;
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `to` is writable for `max` words, and `at` is below
+        // `max`.
         let put = |at: u64, pc: u64| unsafe { to.add(at as usize).write_unaligned(pc) };
         if self.next == Next::Here && max != 0 {
             let (next, pc) = match self.entered() {
@@ -115,7 +117,8 @@ impl Frames {
             count = 1;
         }
         while count < max {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that `to` is writable for `max` words, of which `count`
+            // are written.
             count += unsafe { self.fill_fast(to.add(count as usize), max - count) };
             if count != 0 && self.goes_past_foreign() {
                 put(count - 1, self.pc);
@@ -150,7 +153,7 @@ impl Frames {
     /// place. All else is for [`Frames::step`].
     ///
     /// # Safety
-    /// As [`Frames::fill`].
+    /// `to` is writable for `max` words.
     #[inline(always)]
     unsafe fn fill_fast(&mut self, to: *mut u64, max: u64) -> u64 {
         let (Next::Called, Some(table)) = (self.next, self.table) else { return 0 };
@@ -186,7 +189,8 @@ impl Frames {
             }
             (bp, bx) = (saved(bp_words, cfa, bp), saved(bx_words, cfa, bx));
             (pc, sp) = (word, cfa);
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that `to` is writable for `max` words, and `count` is
+            // below `max`.
             unsafe { to.add(count as usize).write_unaligned(pc) };
             count += 1;
         }
@@ -206,7 +210,8 @@ impl Frames {
     /// The probe, if the hit is at the entry of a function.
     #[inline(always)]
     fn entered(&self) -> Option<&ProbeDesc> {
-        // SAFETY: see `new`; nothing is written.
+        // SAFETY: no step was made yet, so `regs` are those of the hit that `new` was promised.
+        // Nothing is written.
         let probe = unsafe { Place::around(self.regs.cast_mut()) }.probe();
         let is_entry = |desc: &&ProbeDesc| desc.flow == Flow::Return as u32 || desc.flags & ProbeDesc::FUNCTION != 0;
         let desc = if probe & Hit::RETURNED == 0 { self.agent.probe(probe as u32) } else { None };
@@ -251,7 +256,8 @@ impl Frames {
 
     fn other_base(&self, base: u8) -> Option<u64> {
         let is_known = self.next == Next::Exact && !self.regs.is_null() && usize::from(base) < size_of::<Regs>() / 8;
-        // SAFETY: see `new`; the number is one of the words.
+        // SAFETY: `regs` is not null, so it is those of the hit that `new` was promised. The number
+        // is that of one of their words.
         is_known.then(|| unsafe { self.regs.cast::<u64>().add(base.into()).read_volatile() })
     }
 
@@ -351,7 +357,7 @@ impl Iterator for Frames {
     #[inline(always)]
     fn next(&mut self) -> Option<u64> {
         let mut address = 0;
-        // SAFETY: one word.
+        // SAFETY: `address` is one word.
         (unsafe { self.fill(&raw mut address, 1) } == 1).then_some(address)
     }
 }
@@ -397,7 +403,7 @@ impl Table {
     /// The rule with a number that is not plain.
     #[inline(always)]
     fn listed(&self, number: u16) -> &'static UnwindRule {
-        // SAFETY: numbers are those of rules.
+        // SAFETY: a number that is not plain is that of a rule of the table.
         unsafe { &*self.rules.add(number.into()) }
     }
 
@@ -405,7 +411,8 @@ impl Table {
     #[inline(always)]
     fn number(&self, thread: Thread, at: u64) -> u16 {
         let known = thread.unwound(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - UNWOUND.trailing_zeros()));
-        // SAFETY: one of the thread's words. A handler that comes in between changes it as a whole.
+        // SAFETY: `known` is a word of the state of this thread. What a handler puts there in
+        // between is the number of a rule, too.
         let word = unsafe { known.read_volatile() };
         if word >> 16 == at {
             return word as u16;
@@ -413,7 +420,7 @@ impl Table {
         let number = self.search(at);
         // What is unknown now may be known later.
         if number != UnwindRule::UNKNOWN {
-            // SAFETY: the same word of the thread, written as a whole.
+            // SAFETY: `known` is a word of the state of this thread.
             unsafe { known.write_volatile(at << 16 | u64::from(number)) };
         }
         number

@@ -278,7 +278,8 @@ fn a_program_sees_its_call_and_its_return() {
     let regs = Regs { rsp: place_of(&mut stack) + 8, rax: 321, r15: place_of(&mut out), ..Regs::default() };
     let mut hit = Hit { regs, ..Hit::default() };
     let place = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
-    // SAFETY: as the trampoline does.
+    // SAFETY: `place` points to the registers of a live hit. The state and the region are this
+    // thread's.
     let real = unsafe { sidestep_agent::agent_return(place, thread.state, world.private) };
     assert_eq!((real, hit.regs.rip, hit.probe), (behind_call(1), behind_call(1), Hit::RETURNED));
     assert_eq!((out[0], out[3], out[4], out[16], out[17]), (0x1234_5678, 0, 321, behind_call(1), 2));
@@ -296,7 +297,8 @@ fn two_probes_of_a_frame_see_the_same_return() {
     let regs = Regs { rsp: place_of(&mut slot) + 8, r15: place_of(&mut out), ..Regs::default() };
     let mut hit = Hit { regs, ..Hit::default() };
     let place = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
-    // SAFETY: as the trampoline does.
+    // SAFETY: `place` points to the registers of a live hit. The state and the region are this
+    // thread's.
     assert_eq!(unsafe { sidestep_agent::agent_return(place, thread.state, world.private) }, behind_call(2));
     assert_eq!((out[16], world.cell(0), thread.depth()), (behind_call(2), 3, 0));
 }
@@ -325,7 +327,7 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 /// A program in whose middle the same probe is hit by a handler: below it, as `rdi` says, or not.
 unsafe extern "C" fn nested(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
     RUNS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: set by the test.
+    // SAFETY: the test has set `INNER`, and `regs` are the registers of a hit.
     if let (Some((thread, _)), 1) = unsafe { (INNER.load(Ordering::Relaxed).as_ref(), (*regs).rdi) } {
         assert_ne!(thread.state().busy, 0);
         thread.hit(&mut Regs::default(), 0);

@@ -30,13 +30,14 @@ fn setup() -> Setup {
 }
 
 unsafe extern "C" fn keep(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: the context of a hit: the word behind the registers is its cookie.
+    // SAFETY: the program gets the registers of a hit, and the word behind them is its cookie.
     unsafe { regs.add(1).cast::<u64>().write((*regs).rdi) };
     0
 }
 
 unsafe extern "C" fn compare(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: as above; the thread's cells are large enough.
+    // SAFETY: the program gets the registers of a hit, and the word behind them is its cookie. The
+    // thread's cells are large enough.
     unsafe {
         let is_right = regs.add(1).cast::<u64>().read() == (*regs).rdi;
         let cells = (*state).cells as *mut u64;

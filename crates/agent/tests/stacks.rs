@@ -64,7 +64,7 @@ struct Test<'a> {
 }
 
 extern "C" fn in_leaf(rbp: u64, rsp: u64, test: *mut u8) {
-    // SAFETY: `at_depth`'s.
+    // SAFETY: `at_depth` passes the address of its `Test`, which lives until the call is over.
     let test = unsafe { &mut *test.cast::<Test>() };
     let hit = Hit { probe: test.probe, regs: Regs { rip: HERE, rbp, rsp, ..Regs::default() }, ..Hit::default() };
     (test.ask)(&test.thread, ptr::from_ref(&hit.regs) as u64);
@@ -72,7 +72,8 @@ extern "C" fn in_leaf(rbp: u64, rsp: u64, test: *mut u8) {
 
 fn at_depth(thread: &Thread, depth: u64, probe: u64, ask: &mut dyn FnMut(&Thread, u64)) {
     let mut test = Test { thread: *thread, probe, ask };
-    // SAFETY: the functions above.
+    // SAFETY: the assembly code calls `in_leaf` once, with `test` as the argument, while `test` is
+    // alive.
     unsafe { stacks_start(depth, in_leaf, ptr::from_mut(&mut test).cast()) }
 }
 
@@ -134,12 +135,13 @@ fn replaced_return_addresses_show_as_the_real_ones() {
         // The leaf's own return address, twice, and its caller's.
         for slot in [regs.rbp + 8, regs.rsp, regs.rsp] {
             thread.hit(&mut Regs { rsp: slot, ..Regs::default() }, 2);
-            // SAFETY: a word of the stack.
+            // SAFETY: the slot is a word of the stack of the functions that run.
             assert_eq!(unsafe { *(slot as *const u64) }, TRAMPOLINE);
         }
         assert_eq!(get_stack(thread, context, 100, USER), Ok(all.clone()));
         for (slot, real) in [(regs.rsp, all[1]), (regs.rbp + 8, all[2])] {
-            // SAFETY: as above: what the returns would do.
+            // SAFETY: the slot is a word of the stack of the functions that run. This does what the
+            // returns would do.
             unsafe {
                 assert_eq!(thread.ret(&mut *(slot as *mut u64)), real);
                 *(slot as *mut u64) = real;

@@ -30,21 +30,21 @@ pub const WORD: u64 = size_of::<Word>() as u64;
 /// Reads a word of the target.
 ///
 /// # Safety
-/// It is readable.
+/// At `at` is a word that is readable.
 #[allow(clippy::useless_conversion)] // not where words are shorter
 #[inline(always)]
 #[must_use]
 pub unsafe fn read_word(at: u64) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that the word at `at` is readable.
     unsafe { (at as *const Word).read_unaligned().into() }
 }
 
 /// Writes a word of the target.
 ///
 /// # Safety
-/// It is writable.
+/// At `at` is a word that is writable.
 #[inline(always)]
 pub unsafe fn write_word(at: u64, value: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that the word at `at` is writable.
     unsafe { (at as *mut Word).write_unaligned(value as Word) }
 }

@@ -18,9 +18,11 @@ const MOST_ARGUMENTS: u64 = 64;
 const MAX_LOOPS: u64 = 1 << 23;
 
 /// # Safety
-/// `context` is verified, `state` the running thread's.
+/// `context` points to the registers of this thread's hit, `state` is the running thread's,
+/// prepared.
 unsafe fn probe(context: u64, state: *mut ThreadState) -> Option<&'static ProbeDesc> {
-    // SAFETY: the caller's; descriptions are never unmapped before the detach.
+    // SAFETY: the caller promises that `context` points to the registers of a hit and that `state`
+    // is this thread's (section "Safety" above). Descriptions are never unmapped before the detach.
     unsafe {
         let (agent, _) = here(state);
         let probe = Place::around(context as *mut Regs).probe();
@@ -30,7 +32,7 @@ unsafe fn probe(context: u64, state: *mut ThreadState) -> Option<&'static ProbeD
 
 /// 58: the probed function returns at once, with `value`.
 pub unsafe extern "C" fn override_return(context: u64, value: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: a verified context.
+    // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit.
     unsafe {
         let regs = context as *mut Regs;
         core::ptr::addr_of_mut!((*regs).rax).write_volatile(value);
@@ -41,7 +43,8 @@ pub unsafe extern "C" fn override_return(context: u64, value: u64, _: u64, _: u6
 
 /// 173
 pub unsafe extern "C" fn get_func_ip(context: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: a verified context, the running thread's state.
+    // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit.
+    // The sixth argument is the state of this thread.
     unsafe { probe(context, state) }.map_or(0, |desc| desc.asked)
 }
 
@@ -54,7 +57,8 @@ pub unsafe extern "C" fn get_attach_cookie(
     _: u64,
     state: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: a verified context, the running thread's state.
+    // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit.
+    // The sixth argument is the state of this thread.
     unsafe { probe(context, state) }.map_or(0, |desc| desc.cookie)
 }
 
@@ -69,12 +73,14 @@ pub unsafe extern "C" fn call_place(
     _: u64,
     state: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: a verified context, the running thread's state.
+    // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit.
+    // The sixth argument is the state of this thread.
     let desc = unsafe { probe(context, state) };
     if desc.is_none_or(|desc| desc.flags & ProbeDesc::GOROUTINE == 0) {
         return slot;
     }
-    // SAFETY: the probe is at a function that has its goroutine in `r14`.
+    // SAFETY: the probe is at a function of Go, which has the address of its `runtime.g` in `r14`.
+    // Compiled scripts pass that as `goroutine`; the verifier does not check it.
     unsafe { Call::of(goroutine, slot, 0) }.map_or(slot, Call::place)
 }
 
@@ -100,10 +106,10 @@ pub unsafe extern "C" fn repeat(
         Ok(times) => times,
         Err(error) => return error,
     };
-    // SAFETY: native code of a verified function of the program.
+    // SAFETY: the verifier has proven that `callback` is native code of a function of the program.
     let callback: Function = unsafe { core::mem::transmute(callback as *const ()) };
     for index in 0..times {
-        // SAFETY: such a function takes these arguments; the state is this thread's.
+        // SAFETY: functions of a program take these arguments. The state is this thread's.
         if unsafe { callback(index, context, 0, 0, 0, state) } != 0 {
             return index + 1;
         }
@@ -120,10 +126,11 @@ pub unsafe extern "C" fn get_func_arg(
     _: u64,
     state: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, _) = unsafe { here(state) };
     let regs = context as *const Regs;
-    // SAFETY: a verified context.
+    // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit.
+    // The word on the stack is read safely.
     let value = unsafe {
         match arch::register_argument(&*regs, number) {
             Some(value) => Some(value),
@@ -134,7 +141,7 @@ pub unsafe extern "C" fn get_func_arg(
             _ => None,
         }
     };
-    // SAFETY: verified memory.
+    // SAFETY: the verifier has proven that a word can be written at `to`.
     unsafe { (to as *mut u64).write_volatile(value.unwrap_or(0)) };
     if value.is_some() { 0 } else { EINVAL }
 }
@@ -142,7 +149,8 @@ pub unsafe extern "C" fn get_func_arg(
 /// 184: what the function returned.
 pub unsafe extern "C" fn get_func_ret(context: u64, to: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
     let regs = context as *mut Regs;
-    // SAFETY: a verified context, and verified memory.
+    // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit,
+    // and that a word can be written at `to`.
     unsafe {
         let returned = Place::around(regs).probe() & Hit::RETURNED != 0;
         let value = addr_of!((*regs).rax).read_volatile();

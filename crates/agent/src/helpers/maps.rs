@@ -33,11 +33,13 @@ impl Words for Bytes {
         let first = index as u64 * 8;
         let at = self.at + first;
         if first + 8 <= self.len {
-            // SAFETY: see `new`.
+            // SAFETY: `new` demands that `len` bytes are readable at `at`. The word ends at `len`
+            // or before.
             return unsafe { (at as *const u64).read_unaligned() };
         }
         let rest = self.len.saturating_sub(first);
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands that `len` bytes are readable at `at`. Only those from `first` to
+        // the end are read.
         (0..rest).rev().fold(0, |word, i| word << 8 | u64::from(unsafe { ((at + i) as *const u8).read_volatile() }))
     }
 }
@@ -75,7 +77,8 @@ fn element(agent: Agent, thread: Thread, desc: &MapDesc, key: Bytes) -> Option<u
 /// the entry, it becomes zero.
 fn own_value(thread: Thread, desc: &MapDesc, found: Found) -> u64 {
     let generation = (thread.cells() + desc.cells + found.index * desc.stride) as *mut u64;
-    // SAFETY: in the cells of the thread, which only it writes.
+    // SAFETY: the value and its generation lie in the cells of this thread, which nobody else
+    // writes.
     unsafe {
         if generation.read_volatile() != found.generation {
             renew(generation, (desc.stride / 8) as usize, found.generation);
@@ -93,7 +96,8 @@ fn own_value(thread: Thread, desc: &MapDesc, found: Found) -> u64 {
 #[inline(never)]
 unsafe fn renew(generation: *mut u64, words: usize, new: u64) {
     for word in 1..words {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that all `words` words from `generation` on are this thread's
+        // own (section "Safety" above).
         unsafe {
             let place = generation.add(word);
             loop {
@@ -107,24 +111,27 @@ unsafe fn renew(generation: *mut u64, words: usize, new: u64) {
             }
         }
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that the word at `generation` is this thread's own (section
+    // "Safety" above).
     unsafe { generation.write_volatile(new) }
 }
 
 /// # Safety
-/// `to` is a value of the map.
+/// `to` is the address of a value of a map, which has the size of `value`, padded to words.
 unsafe fn set(to: u64, value: Bytes) {
     for word in 0..value.len.div_ceil(8) {
-        // SAFETY: the caller's; values are zero-padded to words.
+        // SAFETY: the caller promises that `to` has room for `value`, padded to whole words
+        // (section "Safety" above).
         unsafe { ((to + word * 8) as *mut u64).write_volatile(value.word(word as usize)) }
     }
 }
 
 /// 1: the address of the value, or 0.
 pub unsafe extern "C" fn lookup_elem(desc: u64, key: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map. The sixth argument is the state of this
+    // thread.
     let (desc, (agent, thread)) = unsafe { (map(desc), here(state)) };
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that a whole key of the map can be read at `key`.
     let key = unsafe { Bytes::new(key, desc.key_size) };
     match desc.kind {
         ARRAY | PERCPU_ARRAY => element(agent, thread, desc, key).unwrap_or(0),
@@ -149,9 +156,11 @@ pub unsafe extern "C" fn update_elem(
     _: u64,
     state: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map. The sixth argument is the state of this
+    // thread.
     let (desc, (agent, thread)) = unsafe { (map(desc), here(state)) };
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that a whole key of the map can be read at `key`, and a whole
+    // value at `value`.
     let (key, value) = unsafe { (Bytes::new(key, desc.key_size), Bytes::new(value, desc.value_size)) };
     match desc.kind {
         ARRAY | PERCPU_ARRAY if flags > EXIST => EINVAL,
@@ -159,14 +168,16 @@ pub unsafe extern "C" fn update_elem(
             None => E2BIG,
             Some(_) if flags == NO_EXIST => MapError::Exists.errno() as u64,
             Some(at) => {
-                // SAFETY: a value of the map.
+                // SAFETY: `element` gives the address of a value of the map, and `value` has its
+                // size.
                 unsafe { set(at, value) };
                 0
             }
         },
         HASH | LRU_HASH => result(table(agent, desc).update(&key, &value, flags).map(|_| ())),
         PERCPU_HASH | LRU_PERCPU_HASH => result(table(agent, desc).update(&key, &value, flags).map(|found| {
-            // SAFETY: the thread's own value.
+            // SAFETY: `own_value` gives the address of a value of the map, and `value` has its
+            // size.
             unsafe { set(own_value(thread, desc, found), value) }
         })),
         _ => EINVAL,
@@ -175,9 +186,10 @@ pub unsafe extern "C" fn update_elem(
 
 /// 3
 pub unsafe extern "C" fn delete_elem(desc: u64, key: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map. The sixth argument is the state of this
+    // thread.
     let (desc, (agent, _)) = unsafe { (map(desc), here(state)) };
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that a whole key of the map can be read at `key`.
     let key = unsafe { Bytes::new(key, desc.key_size) };
     match desc.kind {
         HASH | LRU_HASH | PERCPU_HASH | LRU_PERCPU_HASH => result(table(agent, desc).delete(&key)),
@@ -188,14 +200,16 @@ pub unsafe extern "C" fn delete_elem(desc: u64, key: u64, _: u64, _: u64, _: u64
 
 /// 258
 pub unsafe extern "C" fn map_next(desc: u64, cursor: u64, to: u64, len: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map. The sixth argument is the state of this
+    // thread.
     let (desc, (agent, _)) = unsafe { (map(desc), here(state)) };
     let table = table(agent, desc);
     let (key_words, value_words) = table.sizes();
     if 8 * (key_words + value_words) as u64 > len {
         return 0;
     }
-    // SAFETY: verified memory, of which the key is the beginning.
+    // SAFETY: the verifier has proven that `to` points to `len` bytes. A key fits in there, which
+    // was checked above.
     let last = unsafe { Bytes::new(to, 8 * key_words as u32) };
     let next = table.after(cursor, &last, |found| {
         for word in 0..key_words + value_words {
@@ -203,7 +217,8 @@ pub unsafe extern "C" fn map_next(desc: u64, cursor: u64, to: u64, len: u64, _: 
                 Some(word) => table.value_word(found, word).map_or(0, |word| word.load(Ordering::Relaxed)),
                 None => table.key_word(found, word),
             };
-            // SAFETY: verified memory.
+            // SAFETY: the verifier has proven that `to` points to `len` bytes. A key and a value
+            // fit in there, which was checked above.
             unsafe { ((to + 8 * word as u64) as *mut u64).write_unaligned(value) }
         }
     });
@@ -212,7 +227,8 @@ pub unsafe extern "C" fn map_next(desc: u64, cursor: u64, to: u64, len: u64, _: 
 
 /// 259
 pub unsafe extern "C" fn map_len(desc: u64, id: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map. The sixth argument is the state of this
+    // thread.
     let (desc, (agent, _)) = unsafe { (map(desc), here(state)) };
     if desc.kind != STACK_TRACE {
         return desc.count.load(Ordering::Relaxed);

@@ -10,7 +10,8 @@ use crate::safe_read;
 
 /// 4, 112, 113: all memory that can be read is the target's own.
 pub unsafe extern "C" fn probe_read(to: u64, len: u64, from: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: verified memory.
+    // SAFETY: the verifier has proven that `len` bytes can be written at `to`. The sixth argument
+    // is the state of this thread.
     unsafe {
         let (agent, _) = here(state);
         if safe_read::copy(agent, from, to as *mut u8, len) == len {
@@ -24,9 +25,9 @@ pub unsafe extern "C" fn probe_read(to: u64, len: u64, from: u64, _: u64, _: u64
 /// 36: the kernel writes, as far as the program itself may write there.
 pub unsafe extern "C" fn probe_write_user(to: u64, from: u64, len: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
     let [local, remote] = [from, to].map(|at| [at as arch::Word, len as arch::Word]);
-    // SAFETY: verified memory, which is only read; both iovecs live through the call, and the
-    // kernel checks what they point to. What a program that may be unsafe does to the target is its
-    // own business.
+    // SAFETY: the verifier has proven that `len` bytes can be read at `from`. Both iovecs live
+    // through the call, and the kernel checks what they point to. What a program that may be unsafe
+    // does to the target is its own business.
     let written = unsafe {
         let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
         arch::syscall(nr::PROCESS_VM_WRITEV, [pid, addr_of!(local) as u64, 1, addr_of!(remote) as u64, 1, 0])
@@ -39,7 +40,8 @@ pub unsafe extern "C" fn probe_read_str(to: u64, len: u64, from: u64, _: u64, _:
     if len == 0 {
         return 0;
     }
-    // SAFETY: verified memory.
+    // SAFETY: the verifier has proven that `len` bytes can be written at `to`. The sixth argument
+    // is the state of this thread.
     unsafe {
         let (agent, _) = here(state);
         match safe_read::copy_str(agent, from, to as *mut u8, len) {
@@ -61,7 +63,8 @@ pub unsafe extern "C" fn probe_read_str(to: u64, len: u64, from: u64, _: u64, _:
 /// 182: compares up to `len` bytes.
 pub unsafe extern "C" fn strncmp(a: u64, len: u64, b: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
     for i in 0..len {
-        // SAFETY: verified memory; the second text ends by a NUL.
+        // SAFETY: the verifier has proven that `len` bytes can be read at `a`, and that the text at
+        // `b` ends by a NUL. Nothing is read behind that NUL.
         let (a, b) = unsafe { (((a + i) as *const u8).read_volatile(), ((b + i) as *const u8).read_volatile()) };
         if a != b {
             return (i64::from(a) - i64::from(b)).signum() as u64;
@@ -75,7 +78,7 @@ pub unsafe extern "C" fn strncmp(a: u64, len: u64, b: u64, _: u64, _: u64, _: *m
 
 /// 260: both end by a NUL, or where their memory does.
 pub unsafe extern "C" fn text_find(text: u64, len: u64, part: u64, part_len: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: verified memory.
+    // SAFETY: the verifier has proven that both texts are readable for their lengths.
     let byte = |at: u64, len: u64, index: u64| unsafe { byte(at, len, index) };
     let mut start = 0;
     loop {
@@ -106,7 +109,7 @@ pub unsafe extern "C" fn text_matches(
     _: u64,
     _: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: verified memory.
+    // SAFETY: the verifier has proven that text and pattern are readable for their lengths.
     let byte = |at: u64, len: u64, index: u64| unsafe { byte(at, len, index) };
     glob::matches(|index| byte(text, len, index), |index| byte(pattern, pattern_len, index)).into()
 }
@@ -117,7 +120,8 @@ pub unsafe extern "C" fn text_matches(
 /// `at` is readable for `len` bytes.
 unsafe fn byte(at: u64, len: u64, index: u64) -> u8 {
     match index < len {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that `len` bytes are readable at `at` (section "Safety"
+        // above). The index is below `len`.
         true => unsafe { ((at + index) as *const u8).read_volatile() },
         false => 0,
     }
@@ -132,7 +136,8 @@ pub unsafe extern "C" fn hist_bucket(value: u64, _: u64, _: u64, _: u64, _: u64,
 /// `at` is writable for `len` bytes.
 pub unsafe fn clear(at: u64, len: u64) {
     for i in 0..len {
-        // SAFETY: the caller's. Volatile: no call of `memset`.
+        // SAFETY: the caller promises that `len` bytes are writable at `at` (section "Safety"
+        // above). Volatile, so that this becomes no call of `memset`.
         unsafe { ((at + i) as *mut u8).write_volatile(0) }
     }
 }

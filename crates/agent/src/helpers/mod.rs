@@ -2,8 +2,8 @@
 //! negative results are `-errno`.
 //!
 //! Generated code calls them through [`sidestep_wire::ThreadState::helpers`] and hands the state on
-//! as the sixth argument. What the verifier has proven about the others (pointers to as much memory
-//! as is named, the context, a map) is what the SAFETY comments here call *verified*.
+//! as the sixth argument. The SAFETY comments of helpers say what the verifier has proven about the
+//! others: pointers to as much memory as is named, the context, a map.
 
 mod context;
 mod maps;
@@ -97,10 +97,11 @@ unsafe extern "C" fn unknown(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut Thr
 /// What a helper works with.
 ///
 /// # Safety
-/// `state` is the running thread's, prepared.
+/// `state` is the running thread's, and prepared: it has the address of the private region.
 #[inline(always)]
 unsafe fn here(state: *mut ThreadState) -> (Agent, Thread) {
-    // SAFETY: the caller's; `prepare` has put the address there.
+    // SAFETY: the caller promises that `state` is this thread's prepared state (section "Safety"
+    // above), which has the address of the private region.
     unsafe {
         let thread = Thread::new(state);
         (Agent::new(thread.private() as *const _), thread)
@@ -110,9 +111,10 @@ unsafe fn here(state: *mut ThreadState) -> (Agent, Thread) {
 /// A map argument.
 ///
 /// # Safety
-/// Verified to be a map.
+/// `at` is the address of a map's description, as the verifier has proven.
 #[inline(always)]
 unsafe fn map<'a>(at: u64) -> &'a MapDesc {
-    // SAFETY: descriptions lie in the shared region; what changes in them are atomics.
+    // SAFETY: the caller promises that `at` is the address of a map's description (section "Safety"
+    // above). Descriptions lie in the shared region, and what changes in them are atomics.
     unsafe { &*(at as *const MapDesc) }
 }

@@ -38,7 +38,8 @@ fn reserve(agent: Agent, thread: Thread, desc: &MapDesc, bytes: u64) -> Option<(
 /// `from` is readable and `to` writable for `len` bytes.
 unsafe fn copy(from: u64, to: u64, len: u64) {
     let whole = len & !7;
-    // SAFETY: the caller's. Volatile: no call of `memcpy`.
+    // SAFETY: the caller promises that `len` bytes are readable at `from` and writable at `to`
+    // (section "Safety" above). Volatile, so that this becomes no call of `memcpy`.
     unsafe {
         for i in (0..whole).step_by(8) {
             ((to + i) as *mut u64).write_volatile(((from + i) as *const u64).read_unaligned());
@@ -50,12 +51,14 @@ unsafe fn copy(from: u64, to: u64, len: u64) {
 }
 
 /// # Safety
-/// `state` is the running thread's, `data` is readable for `len` bytes.
+/// `state` is the running thread's, prepared; `data` is readable for `len` bytes.
 unsafe fn write(desc: &MapDesc, data: u64, len: u64, state: *mut ThreadState) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `state` is the prepared state of this thread (section
+    // "Safety" above).
     let (agent, thread) = unsafe { here(state) };
     let Some((ring, record)) = reserve(agent, thread, desc, len) else { return false };
-    // SAFETY: the caller's, and the record's.
+    // SAFETY: the caller promises that `len` bytes are readable at `data` (section "Safety" above).
+    // `reserve` gave a record of `len` bytes.
     unsafe { copy(data, record, len) };
     ring.submit(record, None, task::stamp(agent, thread));
     true
@@ -73,7 +76,8 @@ pub unsafe extern "C" fn perf_event_output(
     if flags & !INDEX_MASK != 0 {
         return EINVAL;
     }
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map and that `len` bytes can be read at
+    // `data`. The sixth argument is the state of this thread.
     if unsafe { write(map(desc), data, len, state) } { 0 } else { ENOSPC }
 }
 
@@ -89,7 +93,8 @@ pub unsafe extern "C" fn ringbuf_output(
     if flags & !WAKEUP_FLAGS != 0 {
         return EINVAL;
     }
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map and that `len` bytes can be read at
+    // `data`. The sixth argument is the state of this thread.
     if unsafe { write(map(desc), data, len, state) } { 0 } else { EAGAIN }
 }
 
@@ -105,14 +110,15 @@ pub unsafe extern "C" fn ringbuf_reserve(
     if flags != 0 {
         return 0;
     }
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map. The sixth argument is the state of this
+    // thread.
     let (desc, (agent, thread)) = unsafe { (map(desc), here(state)) };
     reserve(agent, thread, desc, len).map_or(0, |(_, record)| record)
 }
 
 /// 132
 pub unsafe extern "C" fn ringbuf_submit(record: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     if let Some(ring) = Ring::of(agent, thread) {
         ring.submit(record, None, task::stamp(agent, thread));
@@ -122,7 +128,7 @@ pub unsafe extern "C" fn ringbuf_submit(record: u64, _: u64, _: u64, _: u64, _: 
 
 /// 133
 pub unsafe extern "C" fn ringbuf_discard(record: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     if let Some(ring) = Ring::of(agent, thread) {
         ring.discard(record);
@@ -132,7 +138,7 @@ pub unsafe extern "C" fn ringbuf_discard(record: u64, _: u64, _: u64, _: u64, _:
 
 /// 134: `BPF_RB_AVAIL_DATA`, `_RING_SIZE`, `_CONS_POS`, `_PROD_POS` of the thread's ring.
 pub unsafe extern "C" fn ringbuf_query(_: u64, what: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     let Some(ring) = Ring::of(agent, thread) else { return 0 };
     let (head, tail) = ring.positions();
@@ -154,7 +160,7 @@ pub unsafe extern "C" fn ringbuf_submit_part(
     _: u64,
     state: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     if let Some(ring) = Ring::of(agent, thread) {
         ring.submit(record, Some(len), task::stamp(agent, thread));
@@ -164,7 +170,7 @@ pub unsafe extern "C" fn ringbuf_submit_part(
 
 /// 6: a record as [`TRACE`] says. The texts that `%s` names are read now: later they may be others.
 pub unsafe extern "C" fn trace_printk(format: u64, len: u64, a: u64, b: u64, c: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     let Some(ring) = Ring::of(agent, thread) else { return EINVAL };
     let head = 8 * (1 + ARGUMENTS as u64);
@@ -174,7 +180,8 @@ pub unsafe extern "C" fn trace_printk(format: u64, len: u64, a: u64, b: u64, c: 
         return ENOSPC;
     };
     let mut end = record + head + len;
-    // SAFETY: the record's memory, and verified memory.
+    // SAFETY: `ring.reserve` gave `room` bytes at `record`, enough for all that is written here.
+    // The verifier has proven that `len` bytes can be read at `format`.
     unsafe {
         let words = record as *mut u64;
         words.write_volatile(len);
@@ -211,11 +218,12 @@ struct Conversions {
 
 impl Conversions {
     /// # Safety
-    /// The format is readable.
+    /// All bytes from `at` to `end` are readable.
     unsafe fn next(&mut self) -> Option<u8> {
         let mut inside = false;
         while self.at < self.end {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises that the format is readable up to `end` (section "Safety"
+            // above). `at` is below `end`.
             let byte = unsafe { (self.at as *const u8).read() };
             self.at += 1;
             match byte {
@@ -234,7 +242,8 @@ impl Conversions {
     }
 
     fn is_text(&self) -> bool {
-        // SAFETY: `next`'s, within the format.
+        // SAFETY: only `next` calls this, whose caller promises that the format is readable up to
+        // `end`. Both bytes lie before `end`.
         self.at + 2 <= self.end
             && unsafe {
                 let kind = (self.at as *const u8).read();

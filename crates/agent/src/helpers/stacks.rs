@@ -48,10 +48,12 @@ pub unsafe extern "C" fn get_stackid(
     if flags & USER_STACK == 0 {
         return EFAULT;
     }
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `desc` is a map. The sixth argument is the state of this
+    // thread.
     let (desc, (agent, thread)) = unsafe { (map(desc), here(state)) };
     let stacks = maps::stacks(agent, desc);
-    // SAFETY: verified.
+    // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit,
+    // which stays in place.
     let mut frames = unsafe { Frames::new(agent, thread, context) };
     for _ in 0..flags & SKIP {
         if frames.next().is_none() {
@@ -60,9 +62,9 @@ pub unsafe extern "C" fn get_stackid(
     }
     let mut first = [const { MaybeUninit::<u64>::uninit() }; KEPT];
     let depth = stacks.depth();
-    // SAFETY: as many words, or fewer.
+    // SAFETY: `first` has room for `KEPT` words, and no more are asked for.
     let kept = unsafe { frames.fill(first.as_mut_ptr().cast(), depth.min(KEPT as u64)) };
-    // SAFETY: they were filled.
+    // SAFETY: `fill` has written the first `kept` words.
     let first = unsafe { core::slice::from_raw_parts(first.as_ptr().cast::<u64>(), kept as usize) };
     let digest = first.iter().fold(Digest::EMPTY, |digest, address| digest.with(*address));
     if digest.is_empty() {
@@ -93,7 +95,8 @@ pub unsafe extern "C" fn get_stack(
     _: u64,
     state: *mut ThreadState,
 ) -> u64 {
-    // SAFETY: verified; the running thread's.
+    // SAFETY: the verifier has proven that `len` bytes can be written at `to`, and that `context`
+    // is that of this thread's hit. The sixth argument is the state of this thread.
     unsafe {
         memory::clear(to, len);
         if flags & !(SKIP | USER_STACK) != 0 || len % 8 != 0 {

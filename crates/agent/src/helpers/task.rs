@@ -11,7 +11,7 @@ const COMM_AGE: u64 = 10_000_000;
 
 /// 5: nanoseconds of `CLOCK_MONOTONIC`. Records of the same hit carry the same time.
 pub unsafe extern "C" fn ktime_get_ns(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     let now = agent.monotonic();
     thread.set_stamp(now);
@@ -29,7 +29,7 @@ pub fn stamp(agent: Agent, thread: Thread) -> u64 {
 /// 7: the cycle counter and the thread, well mixed (the finalizer of `splitmix64`): no state that a
 /// handler could tear.
 pub unsafe extern "C" fn get_prandom_u32(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, _) = unsafe { here(state) };
     let mut z = agent.now().wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(state as u64);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,10 +46,10 @@ pub unsafe extern "C" fn get_smp_processor_id(_: u64, _: u64, _: u64, _: u64, _:
 /// asked: one of `vfork` runs on all that is its parent's, and nothing that we can read tells it
 /// from that.
 pub unsafe extern "C" fn get_current_pid_tgid(_: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     if agent.private().follow != 0 {
-        // SAFETY: no arguments.
+        // SAFETY: these calls take no arguments.
         let (pid, tid) = unsafe { (arch::syscall(nr::GETPID, [0; 6]), arch::syscall(nr::GETTID, [0; 6])) };
         return u64::from(pid as u32) << 32 | u64::from(tid as u32);
     }
@@ -59,20 +59,20 @@ pub unsafe extern "C" fn get_current_pid_tgid(_: u64, _: u64, _: u64, _: u64, _:
 
 /// 263: an address that can be named without the process.
 pub unsafe extern "C" fn symbol(address: u64, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, _) = unsafe { here(state) };
     sidestep_wire::private::symbol(address, agent.space())
 }
 
 /// 261: as the target sees it.
 pub unsafe extern "C" fn get_parent_pid(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: no arguments.
+    // SAFETY: this call takes no arguments.
     unsafe { arch::syscall(nr::GETPPID, [0; 6]) as u64 }
 }
 
 /// 15: asked of the kernel each time, for a program may change its identity whenever it likes.
 pub unsafe extern "C" fn get_current_uid_gid(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: no arguments.
+    // SAFETY: these calls take no arguments.
     let (uid, gid) = unsafe { (arch::syscall(nr::GETUID, [0; 6]), arch::syscall(nr::GETGID, [0; 6])) };
     u64::from(gid as u32) << 32 | u64::from(uid as u32)
 }
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: 
     if len == 0 {
         return EINVAL;
     }
-    // SAFETY: the running thread's.
+    // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     let now = agent.now();
     thread.current_tid();
@@ -91,7 +91,8 @@ pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: 
     }
     let name = thread.comm().cast::<u8>();
     for i in 0..len {
-        // SAFETY: 16 bytes of the state, and verified memory.
+        // SAFETY: the name has 16 bytes, and only the first 15 are read. The verifier has proven
+        // that `len` bytes can be written at `to`.
         unsafe {
             let byte = if i < 15 && i < len - 1 { name.add(i as usize).read_volatile() } else { 0 };
             (to as *mut u8).add(i as usize).write_volatile(byte);
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: 
 /// 109: a signal to the process, taken by any of its threads. As with the kernel's, this one takes
 /// it at once if it may.
 pub unsafe extern "C" fn send_signal(signal: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: no memory; what a handler of the program does is its own business.
+    // SAFETY: these calls touch no memory. What a handler of the program does is its own business.
     unsafe {
         let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
         arch::syscall(nr::KILL, [pid, signal, 0, 0, 0, 0]) as u64
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn send_signal(signal: u64, _: u64, _: u64, _: u64, _: u64
 
 /// 117: a signal to this thread.
 pub unsafe extern "C" fn send_signal_thread(signal: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: no memory; what a handler of the program does is its own business.
+    // SAFETY: these calls touch no memory. What a handler of the program does is its own business.
     unsafe {
         let (pid, tid) = (arch::syscall(nr::GETPID, [0; 6]) as u64, arch::syscall(nr::GETTID, [0; 6]) as u64);
         arch::syscall(nr::TGKILL, [pid, tid, signal, 0, 0, 0]) as u64

@@ -27,7 +27,7 @@ impl Call {
 
     #[inline(always)]
     fn word(self) -> *mut u64 {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a table of calls, and those are never unmapped.
         unsafe { addr_of_mut!((*self.0).slot) }
     }
 
@@ -35,7 +35,7 @@ impl Call {
     #[inline(always)]
     #[must_use]
     pub fn slot(self) -> u64 {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a table of calls, and those are never unmapped.
         unsafe { self.word().read_volatile() }
     }
 
@@ -46,7 +46,7 @@ impl Call {
         if self.slot() != slot {
             return None;
         }
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a table of calls, and those are never unmapped.
         let entry = unsafe {
             ShadowEntry {
                 slot,
@@ -64,7 +64,8 @@ impl Call {
     #[inline(always)]
     #[must_use]
     pub fn replace(self, old: u64, new: &ShadowEntry) -> bool {
-        // SAFETY: see `new`. Nobody else changes an entry that is being filled.
+        // SAFETY: `new` demands an entry of a table of calls, and those are never unmapped. While
+        // an entry is being filled, nobody else changes it.
         unsafe {
             if !arch::replace(self.word(), old, Fields::BUSY) {
                 return false;
@@ -80,13 +81,15 @@ impl Call {
     /// Frees the entry if it is that of `slot`.
     #[inline(always)]
     pub fn clear(self, slot: u64) -> bool {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a table of calls, and those are never unmapped. Other
+        // threads at most turn its slot into 0.
         unsafe { arch::replace(self.word(), slot, 0) }
     }
 
     /// The same from another thread.
     pub fn clear_foreign(self, slot: u64) {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a table of calls, and those are never unmapped. The
+        // slot is an aligned word.
         let word = unsafe { AtomicU64::from_ptr(self.word()) };
         let _ = word.compare_exchange(slot, 0, Ordering::AcqRel, Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ impl Entry {
     #[inline(always)]
     #[must_use]
     pub fn slot(self) -> *mut u64 {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped.
         unsafe { addr_of_mut!((*self.0).slot) }
     }
 
@@ -32,7 +32,7 @@ impl Entry {
     #[inline(always)]
     #[must_use]
     pub fn read(self, slot: u64) -> Option<ShadowEntry> {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped.
         unsafe {
             let found = addr_of!((*self.0).slot).read_volatile();
             let entry = ShadowEntry {
@@ -50,14 +50,14 @@ impl Entry {
     #[inline(always)]
     #[must_use]
     pub fn stack_slot(self) -> u64 {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped.
         unsafe { self.slot().read_volatile() }
     }
 
     /// Time stamp of the entry.
     #[must_use]
     pub fn time(self) -> u64 {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped.
         unsafe { addr_of!((*self.0).time).read_volatile() }
     }
 
@@ -65,7 +65,8 @@ impl Entry {
     #[inline(always)]
     #[must_use]
     pub fn write(self, entry: &ShadowEntry) -> bool {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped. Other
+        // threads at most turn a slot into 0.
         unsafe {
             addr_of_mut!((*self.0).ret).write_volatile(entry.ret);
             addr_of_mut!((*self.0).time).write_volatile(entry.time);
@@ -77,26 +78,28 @@ impl Entry {
 
     /// Makes an entry of an array that is not in use unused.
     pub fn clear(self) {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped.
         unsafe { self.slot().write_volatile(0) }
     }
 
     /// Sets the probe word.
     pub fn set_probe(self, probe: u64) {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped.
         unsafe { addr_of_mut!((*self.0).probe).write_volatile(probe) }
     }
 
     /// Declares the entry dead if it still is the one of `slot`.
     #[inline(always)]
     pub fn kill(self, slot: u64) -> bool {
-        // SAFETY: see `new`; the owner's side of the protocol in `shadow.rs`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped. Only the
+        // owner of the stack calls this, and other threads at most turn a slot into 0.
         unsafe { arch::replace(self.slot(), slot, 0) }
     }
 
     /// The same from another thread.
     pub fn kill_foreign(self, slot: u64) {
-        // SAFETY: see `new`.
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped. The slot
+        // is an aligned word.
         let word = unsafe { AtomicU64::from_ptr(self.slot()) };
         let _ = word.compare_exchange(slot, 0, Ordering::AcqRel, Ordering::Relaxed);
     }

@@ -14,29 +14,29 @@ impl Table {
     /// Zero in a forked child that has not been noticed yet.
     #[must_use]
     pub fn marker(self) -> &'static AtomicU64 {
-        // SAFETY: the table stays mapped (`Agent::new`); only atomic accesses are made to this
-        // word.
+        // SAFETY: the table stays mapped (`Agent::new` demands it). Only atomic accesses are made
+        // to this word.
         unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).marker)) }
     }
 
     /// See [`LookupTable::migrated`].
     #[must_use]
     pub fn migrated(self) -> &'static AtomicU64 {
-        // SAFETY: as in `marker`.
+        // SAFETY: the table stays mapped (`Agent::new` demands it). The field is an atomic.
         unsafe { &*addr_of!((*self.0).migrated) }
     }
 
     /// See [`LookupTable::reclaim`].
     #[must_use]
     pub fn reclaim(self) -> &'static AtomicU64 {
-        // SAFETY: as in `marker`.
+        // SAFETY: the table stays mapped (`Agent::new` demands it). The field is an atomic.
         unsafe { &*addr_of!((*self.0).reclaim) }
     }
 
     /// A bucket; numbers beyond the end go round.
     #[must_use]
     pub fn bucket(self, index: usize) -> Bucket {
-        // SAFETY: as in `marker`, and the index is in range.
+        // SAFETY: the table stays mapped (`Agent::new` demands it). The index is in range.
         Bucket(unsafe { addr_of_mut!((*self.0).buckets).cast::<LookupEntry>().add(index % LOOKUP_BUCKETS) })
     }
 }
@@ -50,14 +50,15 @@ macro_rules! words {
         $($(#[$doc])*
         #[must_use]
         pub fn $name(self) -> &'static AtomicU64 {
-            // SAFETY: the table stays mapped (`Agent::new`); the agent makes only atomic accesses.
+            // SAFETY: the entry lies in the lookup table or in a thread's state, and both stay
+            // mapped. The agent makes only atomic accesses to it.
             unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).$name)) }
         })*
     };
 }
 
 impl Bucket {
-    /// One that is not in the table.
+    /// One that is not in the table, but in a thread's state.
     pub(super) fn at(entry: *mut LookupEntry) -> Bucket {
         Bucket(entry)
     }

@@ -38,12 +38,14 @@ pub fn past_foreign(agent: Agent, word: u64, slot: u64, before: u64, unwinds: bo
         return None;
     }
     let head = word.wrapping_sub(TRAMPOLINE_HEAD);
-    // SAFETY: what begins with the mark has this in front of it.
+    // SAFETY: the word begins with the mark of a trampoline, and each trampoline has these two
+    // words in front of it.
     let (private, real) = unsafe { (arch::read_word(head), arch::read_word(head.wrapping_add(8))) };
     // SAFETY: the other session put the address of its function there; it stays for as long as a
     // thread has it in its registers.
     let real: Real = unsafe { core::mem::transmute(real as *const ()) };
-    // SAFETY: with its own memory.
+    // SAFETY: the function gets the private region of its own session, whose address lies in front
+    // of that session's trampoline.
     let real = unsafe { real(private as *const Private, slot, before, u64::from(unwinds)) };
     (real != 0).then_some(real)
 }

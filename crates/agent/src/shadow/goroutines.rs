@@ -36,7 +36,8 @@ impl Call {
     /// stack (`runtime/runtime2.go`).
     #[must_use]
     pub unsafe fn of(goroutine: u64, slot: u64, probe: u32) -> Option<Call> {
-        // SAFETY: this function's contract.
+        // SAFETY: the caller promises that `goroutine` is a `runtime.g`, so its first two words are
+        // readable (section "Safety" above).
         let (low, high) = unsafe { (arch::read_word(goroutine), arch::read_word(goroutine + arch::WORD)) };
         let distance = high.checked_sub(slot)? / arch::WORD;
         let fits = low <= slot && distance >> 32 == 0;
@@ -59,14 +60,16 @@ impl Call {
 /// Remembers a call. False: there is no memory for it; it is a call that is not seen to end.
 pub fn remember(agent: Agent, call: Call, cookie: u64) -> bool {
     if let Some(entry) = find(agent, call) {
-        // SAFETY: an entry of this goroutine, which is here.
+        // SAFETY: the entry lies in a table, which stays mapped. It is this goroutine's, which is
+        // here, so nobody else changes it.
         unsafe { addr_of_mut!((*entry).cookie).write_volatile(cookie) };
         return true;
     }
     (0..SIZES.len()).any(|level| {
         let Some(table) = table(agent, level) else { return false };
         window(table, SIZES[level], call).any(|entry| {
-            // SAFETY: an entry of a table. From the claim on nobody else writes to it.
+            // SAFETY: the entry lies in a table, which stays mapped. From the claim on nobody else
+            // writes to it.
             unsafe {
                 let goroutine = AtomicU64::from_ptr(addr_of_mut!((*entry).goroutine));
                 if goroutine.compare_exchange(0, Entry::CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -84,7 +87,8 @@ pub fn remember(agent: Agent, call: Call, cookie: u64) -> bool {
 /// Forgets a call. Gives what the program of its entry left; `None`: it was not seen to begin.
 pub fn end(agent: Agent, call: Call) -> Option<u64> {
     let entry = find(agent, call)?;
-    // SAFETY: an entry of this goroutine, which is here.
+    // SAFETY: the entry lies in a table, which stays mapped. It is this goroutine's, which is here,
+    // so nobody else changes it.
     unsafe {
         let cookie = addr_of!((*entry).cookie).read_volatile();
         AtomicU64::from_ptr(addr_of_mut!((*entry).goroutine)).store(0, Ordering::Release);
@@ -97,7 +101,8 @@ fn find(agent: Agent, call: Call) -> Option<*mut Entry> {
         agent.private().goroutines.iter().map(|base| base.load(Ordering::Acquire)).take_while(|base| *base != 0);
     bases.zip(SIZES).find_map(|(base, size)| {
         window(base, size, call).find(|entry| {
-            // SAFETY: an entry of a table. Others change it only while it is not this goroutine's.
+            // SAFETY: the entry lies in a table, which stays mapped. Others change it only while it
+            // is not this goroutine's.
             unsafe {
                 AtomicU64::from_ptr(addr_of_mut!((**entry).goroutine)).load(Ordering::Acquire) == call.goroutine
                     && addr_of!((**entry).key).read_volatile() == call.key

@@ -58,7 +58,7 @@ fn is_below(agent: Agent, top: u64, behind: &RangeInclusive<u64>) -> bool {
         look += 1;
         let Some(at) = top.checked_sub(look * step + (AGAIN * size_of::<u32>()) as u64) else { return false };
         let len = size_of_val(&words) as u64;
-        // SAFETY: the array's bytes.
+        // SAFETY: `words` has room for `len` bytes.
         if unsafe { safe_read::copy(agent, at, words.as_mut_ptr().cast(), len) } != len {
             return false;
         }
@@ -76,9 +76,10 @@ fn is_below(agent: Agent, top: u64, behind: &RangeInclusive<u64>) -> bool {
 fn alternate_stack() -> Option<u64> {
     // `struct compat_sigaltstack`: address, flags, size.
     let mut stack = [0u32; 3];
-    // SAFETY: the call fills it in.
+    // SAFETY: the kernel writes no more than the three words of `stack`.
     let result = unsafe { arch::syscall(nr::SIGALTSTACK, [0, stack.as_mut_ptr() as u64, 0, 0, 0, 0]) };
-    // SAFETY: as above; the compiler does not see who wrote it.
+    // SAFETY: `stack` is a live array. The read is volatile, as the compiler does not see that the
+    // kernel wrote it.
     let [address, flags, size] = unsafe { (&raw const stack).read_volatile() };
     (result == 0 && flags & ON_STACK != 0).then(|| u64::from(address) + u64::from(size))
 }

@@ -21,10 +21,12 @@ use crate::memory::{Agent, Call, Thread};
 /// are not seen to end are the difference of what entries and exits have counted.
 ///
 /// # Safety
-/// `slot` is the stack slot of a return address, at the entry of a function on this thread.
+/// `slot` is the stack slot of a return address, at the entry of a function on this thread: it is
+/// readable.
 #[inline(always)]
 pub unsafe fn remember(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: u64) -> bool {
-    // SAFETY: this function's contract.
+    // SAFETY: the caller promises that `slot` is the stack slot of a return address, so it is
+    // readable (section "Safety" above).
     let ret = unsafe { arch::read_word(slot) };
     let moves = have_moved(agent);
     // Calls of one slot are told apart by their time if they may be of different threads.

@@ -77,13 +77,14 @@ pub fn latency(hits: u32) -> ProbeDesc {
 }
 
 unsafe extern "C" fn remember(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: the context of a hit: the word behind the registers is its cookie.
+    // SAFETY: the program gets the registers of a hit, and the word behind them is its cookie.
     unsafe { regs.add(1).cast::<u64>().write(helper(state, 5, [0; 5])) };
     0
 }
 
 unsafe extern "C" fn measure(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
-    // SAFETY: as above; the cells are large enough.
+    // SAFETY: the program gets the registers of a hit, and the word behind them is its cookie. The
+    // cells are large enough.
     unsafe {
         let passed = helper(state, 5, [0; 5]).saturating_sub(regs.add(1).cast::<u64>().read());
         let cells = ((*state).cells as *mut u64).add(HISTOGRAM as usize);
@@ -100,7 +101,8 @@ unsafe extern "C" fn measure(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, st
 /// # Safety
 /// `state` is prepared, the arguments are what the helper wants.
 pub unsafe fn helper(state: *mut ThreadState, number: usize, [a, b, c, d, e]: [u64; 5]) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `state` is prepared and that the arguments are what the
+    // helper wants (section "Safety" above).
     unsafe {
         let code = ptr::addr_of!((*state).helpers[number]).read();
         let code: unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut ThreadState) -> u64 = std::mem::transmute(code);
@@ -188,30 +190,34 @@ impl World {
     }
 
     pub fn head(&self) -> &'static Private {
-        // SAFETY: leaked, see `new`.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped.
         unsafe { &*self.private }
     }
 
     /// From now on forked children are followed.
     pub fn follow(&self) {
-        // SAFETY: leaked, see `new`; nobody else looks at the field meanwhile.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. Nobody else
+        // looks at the field meanwhile.
         unsafe { ptr::addr_of_mut!((*self.private).follow).write(1) };
     }
 
     pub fn header(&self) -> &'static Header {
-        // SAFETY: leaked, see `new`.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. `new` has
+        // put its address there.
         unsafe { &*(self.head().shared as *const Header) }
     }
 
     pub fn common(&self) -> &'static Common {
-        // SAFETY: leaked, see `new`.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. The offset
+        // is the one that `new` has chosen.
         unsafe { &*((self.head().shared + self.header().common_off) as *const Common) }
     }
 
     /// A map, as helpers and the controller see it.
     pub fn map(&self, index: u64) -> &'static MapDesc {
         let at = self.head().shared + self.header().map_descs_off + index * 128;
-        // SAFETY: leaked, see `new`.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. Tests pass
+        // an index below the number of maps.
         unsafe { &*(at as *const MapDesc) }
     }
 
@@ -219,18 +225,20 @@ impl World {
     pub fn data(&self, index: u64) -> &'static [AtomicU64] {
         let map = self.map(index);
         let at = (self.head().shared + map.data) as *const AtomicU64;
-        // SAFETY: leaked, see `new`.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. `new` has
+        // reserved as much memory for the map.
         unsafe { std::slice::from_raw_parts(at, map.data_len() as usize / 8) }
     }
 
     pub fn slot(&self, index: u64) -> &'static Slot {
         let header = self.header();
-        // SAFETY: leaked, see `new`.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. Tests pass
+        // an index below `slots_max`.
         unsafe { &*((self.head().shared + header.slots_off + index * header.slot_stride) as *const Slot) }
     }
 
     pub fn word(&self, at: u64) -> &'static AtomicU64 {
-        // SAFETY: addresses within the regions.
+        // SAFETY: tests pass addresses of aligned words within the regions, which are leaked.
         unsafe { AtomicU64::from_ptr(at as *mut u64) }
     }
 
@@ -252,7 +260,8 @@ impl World {
     pub fn maps(&self) -> Vec<MapEntry> {
         let header = self.header();
         let maps = (self.head().shared + header.maps_off) as *const MapEntry;
-        // SAFETY: leaked, see `new`; the agent is not in between.
+        // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. No thread
+        // is in the agent while a test reads the list.
         (0..header.maps_len.load(Ordering::Relaxed)).map(|i| unsafe { maps.add(i as usize).read() }).collect()
     }
 
@@ -261,7 +270,7 @@ impl World {
         // SAFETY: the private region is filled. A made-up `fs` base is only looked at through safe
         // reads.
         let entry = unsafe { agent_slot(self.private, fs_base) };
-        // SAFETY: null or an entry of the table.
+        // SAFETY: the address is null or that of an entry of the lookup table, which is leaked.
         let entry = unsafe { entry.as_ref() }?;
         assert_eq!(entry.key, fs_base);
         Some(Thread { world: *self, cells: entry.cells, state: entry.state as *mut ThreadState })
@@ -276,7 +285,8 @@ pub struct Thread {
     pub state: *mut ThreadState,
 }
 
-// SAFETY: as for `World`.
+// SAFETY: a thread's state is a part of the regions, which are shared the way the agent shares
+// them.
 unsafe impl Send for Thread {}
 
 /// A return address: `n` bytes behind the first one.
@@ -291,7 +301,8 @@ impl Thread {
     pub fn hit(&self, frame: &mut Regs, probe: u32) -> bool {
         let mut hit = Hit { regs: *frame, ..Hit::default() };
         let regs = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
-        // SAFETY: a filled world, a state of it, and the registers of a hit.
+        // SAFETY: the region is filled, the state is one of its own, and the registers are those of
+        // a hit.
         let watched = unsafe { agent_hit(regs, self.state, self.world.private, probe) };
         *frame = hit.regs;
         watched != 0
@@ -302,7 +313,8 @@ impl Thread {
     /// # Safety
     /// The arguments are what the helper wants.
     pub unsafe fn helper(&self, number: usize, args: [u64; 5]) -> u64 {
-        // SAFETY: the caller's, and a prepared state.
+        // SAFETY: the caller promises that the arguments are what the helper wants (section
+        // "Safety" above). The state was prepared when the thread got its entry.
         unsafe { helper(self.state, number, args) }
     }
 
@@ -328,7 +340,8 @@ impl Thread {
                 let rsp = ptr::from_mut(slot) as u64 + 8;
                 let mut hit = Hit { regs: Regs { rsp, rax: 0x7e7, ..Regs::default() }, ..Hit::default() };
                 let regs = ptr::from_mut(&mut hit).wrapping_byte_add(8).cast();
-                // SAFETY: as in `hit`.
+                // SAFETY: the region is filled, the state is one of its own, and the registers are
+                // those of a hit.
                 unsafe { agent_return(regs, self.state, self.world.private) }
             }
             real => real,
@@ -336,14 +349,14 @@ impl Thread {
     }
 
     pub fn state(&self) -> ThreadState {
-        // SAFETY: a plain copy of a state.
+        // SAFETY: the state lies in a leaked region. This is a plain copy of it.
         unsafe { ptr::read_volatile(self.state) }
     }
 
     /// Entries that nobody has declared dead.
     pub fn live(&self) -> u64 {
         let shadow = self.state().shadow as *const ShadowEntry;
-        // SAFETY: the entries of the thread's shadow stack.
+        // SAFETY: the thread's shadow stack has `depth` entries in use.
         (0..self.depth()).filter(|i| unsafe { (*shadow.add(*i as usize)).slot } != 0).count() as u64
     }
 

@@ -9,7 +9,8 @@ use sidestep_wire::{Common, JournalEntry, LookupTable, MapDesc, MapEntry, Privat
 
 use crate::memory::maps;
 
-const PAGE: u64 = 4096;
+/// Bytes of a page of memory: the unit of mappings.
+pub(crate) const PAGE: u64 = 4096;
 /// Is there little address space, in the target and in the controller?
 const SMALL: bool = ADDRESS_END <= 1 << 32;
 /// Upper bound of the shared region: it is sparse, but it counts as address space.

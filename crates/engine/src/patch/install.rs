@@ -13,6 +13,7 @@ use sidestep_plan::{Patch, Plan};
 use sidestep_wire::{MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
+use crate::memory::layout::{PAGE, round};
 use crate::memory::raw::bytes_of;
 use crate::patch::commit::put_in;
 use crate::patch::share::Others;
@@ -20,9 +21,6 @@ use crate::target::allocator::Table;
 use crate::target::hold::Hold;
 use crate::target::regions::Regions;
 use crate::target::remote::Remote;
-
-const PAGE: u64 = 4096;
-
 /// One site to install.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
@@ -201,7 +199,7 @@ fn slab(regions: &Regions, hold: &mut Hold<'_>, jobs: &[Job], group: &[usize]) -
     // Lengths do not depend on addresses: measure at the object itself.
     let origin = Va(near.start);
     let measure = fill(regions, jobs, group, origin).1.len() as u64;
-    let len = Len(crate::memory::layout::round(measure, 4096));
+    let len = Len(round(measure, PAGE));
     let map = || regions.map_near(hold, "code", near.clone(), len, MapKind::Slab);
     let at = regions.room_for_code(Some(&near), len, map)?;
     let (built, bytes) = fill(regions, jobs, group, at);
@@ -266,7 +264,7 @@ impl Regions {
             table[bucket as usize] = *entry;
         }
         let bytes: Vec<u8> = table.iter().flat_map(|e| bytes_of(e).to_vec()).collect();
-        let len = crate::memory::layout::round(bytes.len() as u64, 4096);
+        let len = round(bytes.len() as u64, PAGE);
         let private = |off: usize| Va(self.private.0 + off as u64);
         let table = self.room_for_table(hold, Len(len))?;
         hold.process().write(Va(table.start), &bytes)?;

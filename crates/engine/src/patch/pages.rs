@@ -4,8 +4,7 @@
 use sidestep_isa::Va;
 use sidestep_sys::{MemoryError, Process};
 
-const PAGE: u64 = 4096;
-
+use crate::memory::layout::PAGE;
 /// What lies on the same page, of something in the order of its addresses.
 pub(crate) fn pages<T>(items: &[T], at: impl Fn(&T) -> u64) -> impl Iterator<Item = &[T]> {
     items.chunk_by(move |a, b| at(a) / PAGE == at(b) / PAGE)

@@ -26,6 +26,7 @@ use sidestep_wire::signals::set_of;
 use sidestep_wire::{Flow, Header, JournalEntry, Private, ProbeDesc};
 
 use crate::error::SessionError;
+use crate::memory::layout::PAGE;
 use crate::patch::detach::{Journal, restore_text};
 use crate::patch::share::Others;
 use crate::patch::switch::{Switch, note};
@@ -39,7 +40,6 @@ use crate::target::thread_positions::{self, Place, Position};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The frames of a thunk and of the agent are smaller, in bytes.
 const FRAMES: u64 = 8 << 10;
-const PAGE: u64 = 4096;
 /// Bytes of an address.
 const WORD: usize = size_of::<arch::Word>();
 

@@ -15,6 +15,7 @@ use sidestep_sys::arch::Word;
 use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::error::SessionError;
+use crate::memory::layout::PAGE;
 use crate::target::discovery::{Found, read_array, states};
 use crate::target::thread_positions::{Place, Position};
 
@@ -139,7 +140,6 @@ pub(crate) fn in_flight(
 
 /// Is a word on a stack, as far as that can be read?
 fn has_word(stopped: &Stopped, from: u64, to: u64, word: u64) -> bool {
-    const PAGE: u64 = 4096;
     let mut at = from;
     while at < to {
         let end = (at / PAGE + 1) * PAGE;

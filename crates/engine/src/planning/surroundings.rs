@@ -8,9 +8,8 @@ use sidestep_isa::{Isa, Va};
 use sidestep_plan::room::STUB;
 use sidestep_plan::{Fixed, Reason, Room};
 
+use crate::memory::layout::PAGE;
 use crate::target::space::{self, Used};
-
-const PAGE: u64 = 4096;
 /// Most pages of stubs: each may be a mapping of its own, of which a process can have 65,530
 /// (`vm.max_map_count`).
 const PAGES_MAX: usize = 12 * 1024;

@@ -9,13 +9,11 @@ use object::{Endianness, FileKind, Object, ObjectSection, ObjectSymbol, Relocati
 use sidestep_isa::Isa;
 
 use crate::error::BlobError;
+use crate::memory::layout::PAGE;
 
 static ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));
 /// The same with the interpreter.
 static INTERPRETER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interpreter.elf"));
-
-const PAGE: usize = 4096;
-
 /// The agent's image, position-independent and all read-execute, with what is needed to place it.
 #[derive(Clone, Debug)]
 pub struct Blob {
@@ -46,7 +44,7 @@ impl Blob {
             return Err(BlobError::Layout);
         }
         let mut image = segment.data(endian, file).map_err(|()| BlobError::Layout)?.to_vec();
-        image.resize(image.len().next_multiple_of(PAGE), 0);
+        image.resize(image.len().next_multiple_of(PAGE as usize), 0);
         let code = elf.section_by_name(".text").filter(|code| code.address() == 0).ok_or(BlobError::Layout)?;
         let relative = if isa == Isa::X86 { R_386_RELATIVE } else { R_X86_64_RELATIVE };
         let mut relocations = Vec::new();
@@ -156,7 +154,7 @@ mod tests {
         assert!(tool("readelf", &["-rW"]).contains("no relocations"));
         assert_eq!(tool("nm", &["-u"]), "");
         let blob = blob();
-        assert_eq!(blob.len() % PAGE as u64, 0);
+        assert_eq!(blob.len() % PAGE, 0);
         assert_eq!(blob.place(0x1234_5000), blob.image);
     }
 

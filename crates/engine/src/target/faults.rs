@@ -11,6 +11,7 @@ use sidestep_plan::{Plan, faults};
 use sidestep_wire::{CopyPair, DetourEntry, DetourTable, Private};
 
 use crate::error::SessionError;
+use crate::memory::layout::{PAGE, round};
 use crate::memory::raw::bytes_of;
 use crate::target::allocator::Table;
 use crate::target::hold::Hold;
@@ -47,7 +48,7 @@ impl Regions {
             return Ok(());
         }
         let bytes = known.table();
-        let len = Len(crate::memory::layout::round(bytes.len() as u64, 4096));
+        let len = Len(round(bytes.len() as u64, PAGE));
         let table = self.room_for_table(hold, len)?;
         let process = hold.process();
         process.write(Va(table.start), &bytes)?;

@@ -29,7 +29,7 @@ use sidestep_wire::{
 
 use crate::api::{Options, Program};
 use crate::error::SessionError;
-use crate::memory::layout::{CALLS_OFF, LIST_LEN, Layout, round};
+use crate::memory::layout::{CALLS_OFF, LIST_LEN, Layout, PAGE, round};
 use crate::memory::maps;
 use crate::memory::raw::bytes_of;
 use crate::memory::view::View;
@@ -81,9 +81,6 @@ pub(crate) struct Regions {
     /// What was taken since somebody has asked.
     pub taken: RefCell<Taken>,
 }
-
-const PAGE: u64 = 4096;
-
 impl Regions {
     /// Maps and fills everything but slabs, while the target runs as long as it can. On an error
     /// the next [`crate::patch::detach::remove`] unmaps what was mapped: every mapping is listed as

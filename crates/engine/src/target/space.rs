@@ -5,6 +5,8 @@ use std::ops::Range;
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_sys::arch::ADDRESS_END;
 
+use crate::memory::layout::PAGE;
+
 /// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all
 /// distributions).
 const LOWEST: u64 = 0x10000;
@@ -16,7 +18,6 @@ const HIGHEST_32: u64 = 0xffff_e000;
 const GROWTH: u64 = 256 << 20;
 /// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.
 const REACH: u64 = (2 << 30) - (1 << 20);
-const PAGE: u64 = 4096;
 /// Where the search for the place of the lookup table begins, which has to be below 2 GiB.
 pub const LOW: u64 = 0x2000_0000;
 /// What is kept free for it.

@@ -14,6 +14,7 @@ use sidestep_wire::{MapKind, PlainRule, Private, UnwindKind, UnwindObject, Unwin
 
 use crate::api::Program;
 use crate::error::SessionError;
+use crate::memory::layout::{PAGE, round};
 use crate::memory::raw::bytes_of;
 use crate::resolve::names::Images;
 use crate::resolve::objects;
@@ -64,7 +65,7 @@ impl Regions {
         if new.is_empty() {
             return Ok(());
         }
-        let len = Len(crate::memory::layout::round(bytes.len() as u64, 4096));
+        let len = Len(round(bytes.len() as u64, PAGE));
         let at = self.map_listed(hold, "tables", len, MapKind::Private)?;
         process.write(at, &bytes)?;
         // Up to here they said where the rows are among these.
@@ -86,8 +87,8 @@ impl Regions {
         // Behind objects and rules there is the one row that all code of ours shares.
         let rules = &self.unwinding.rules;
         let head = UnwindTable { objects: (objects.len() + ours.len()) as u32, rules: rules.len() as u32 };
-        let row = crate::memory::layout::round(head.rules() + size_of_val(&rules[..]) as u64, 4);
-        let len = Len(crate::memory::layout::round(row + 6, 4096));
+        let row = round(head.rules() + size_of_val(&rules[..]) as u64, 4);
+        let len = Len(round(row + 6, PAGE));
         let table = self.room_for_table(hold, len)?;
         let rows = table.start + row;
         let own = |code: &std::ops::Range<u64>| UnwindObject { start: code.start, end: code.end, rows, len: 1 };
@@ -145,7 +146,7 @@ impl Tables {
         let numbers =
             numbers.ok_or_else(|| format!("the target has more than {} kinds of frames", UnwindTable::RULES_MAX))?;
         self.rows += rows.len();
-        let at = crate::memory::layout::round(bytes.len() as u64, 4);
+        let at = round(bytes.len() as u64, 4);
         bytes.resize(at as usize, 0);
         bytes.extend(rows.iter().flat_map(|row| ((row.va.0 - first.va.0) as u32).to_ne_bytes()));
         bytes.extend(rows.iter().flat_map(|row| numbers[row.rule as usize].to_ne_bytes()));

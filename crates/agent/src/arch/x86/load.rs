@@ -82,11 +82,14 @@ unsafe extern "C" {
 /// Copies up to `len` bytes; gives how many there were before the first that cannot be read.
 ///
 /// # Safety
-/// `to` is writable for `len` bytes, and our handler is installed.
+/// `to` is writable for `len` bytes. Our handler is installed, or `from` is readable for `len`
+/// bytes.
 #[inline(always)]
 pub unsafe fn load(to: *mut u8, from: u64, len: u64) -> u64 {
     let left: u32;
-    // SAFETY: the caller's. Called directly: a call in Rust would go through a table of addresses.
+    // SAFETY: the caller promises that `to` is writable, and that our handler gets the faults, if
+    // there are any. The code changes only the registers that are listed. Called directly: a call
+    // in Rust would go through a table of addresses.
     unsafe {
         asm!("call {load}", load = sym sidestep_load,
             inout("edi") to => _, inout("eax") from as u32 => _, inout("ecx") len as u32 => left, out("edx") _);
@@ -98,11 +101,12 @@ pub unsafe fn load(to: *mut u8, from: u64, len: u64) -> u64 {
 /// read.
 ///
 /// # Safety
-/// As for [`load`].
+/// `to` is writable for `len` bytes, and our handler is installed.
 #[inline(always)]
 pub unsafe fn load_string(to: *mut u8, from: u64, len: u64) -> u64 {
     let (left, whole): (u32, u32);
-    // SAFETY: as in `load`.
+    // SAFETY: the caller promises that `to` is writable, and that our handler gets the faults. The
+    // code changes only the registers that are listed.
     unsafe {
         asm!("call {load}", load = sym sidestep_load_string,
             inout("edi") to => _, inout("eax") from as u32 => _, inout("ecx") len as u32 => left, out("edx") whole);
@@ -118,7 +122,8 @@ pub unsafe fn load_string(to: *mut u8, from: u64, len: u64) -> u64 {
 #[inline(always)]
 pub unsafe fn load_u64(from: u64) -> Option<u64> {
     let (low, high, readable): (u32, u32, u32);
-    // SAFETY: as in `load`.
+    // SAFETY: the caller promises that our handler gets the faults. The code changes only the
+    // registers that are listed.
     unsafe {
         asm!("call {load}", load = sym sidestep_load_u64,
             inout("eax") from as u32 => low, out("edx") high, out("ecx") readable);

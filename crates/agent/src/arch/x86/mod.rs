@@ -233,7 +233,7 @@ pub fn thread_pointer() -> u64 {
 /// `at` is writable, and only this thread writes it.
 #[inline(always)]
 pub unsafe fn add(at: *mut u64, by: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `at` is writable, and that only this thread writes it.
     unsafe {
         asm!("add dword ptr [{at}], {low:e}", "adc dword ptr [{at} + 4], {high:e}",
             at = in(reg) at, low = in(reg) by as u32, high = in(reg) (by >> 32) as u32, options(nostack));
@@ -251,7 +251,8 @@ pub unsafe fn add(at: *mut u64, by: u64) {
 pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {
     let words = [at as u32, old as u32, (old >> 32) as u32, new as u32, (new >> 32) as u32];
     let done: u32;
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `at` is writable. The code takes its arguments from `words`,
+    // and changes only the registers that are listed.
     unsafe {
         asm!("call {call}", call = sym sidestep_replace,
             inout("eax") words.as_ptr() => done, out("ecx") _, out("edx") _);
@@ -265,7 +266,8 @@ pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {
 /// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
 #[must_use]
 pub unsafe fn registers(context: *const u8) -> Registers {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `context` is what the kernel passes. All offsets are those
+    // of words of it.
     let word = |at: usize| unsafe { u64::from(context.add(at).cast::<u32>().read_volatile()) };
     let mut registers = Registers { gpr: [0; 16], rip: word(UCONTEXT_IP), flags: word(UCONTEXT_FLAGS) };
     for (register, place) in registers.gpr.iter_mut().zip(REGISTERS) {
@@ -277,9 +279,10 @@ pub unsafe fn registers(context: *const u8) -> Registers {
 /// The program goes on with these.
 ///
 /// # Safety
-/// As for [`registers`].
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
 pub unsafe fn set_registers(context: *mut u8, registers: &Registers) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `context` is what the kernel passes. All offsets are those
+    // of words of it.
     let set = |at: usize, value: u64| unsafe { context.add(at).cast::<u32>().write_volatile(value as u32) };
     for (register, place) in registers.gpr.iter().zip(REGISTERS) {
         set(UCONTEXT_REGISTERS + 4 * usize::from(place), *register);

@@ -175,7 +175,7 @@ pub fn thread_pointer() -> u64 {
 /// `at` is writable, and only this thread writes it.
 #[inline(always)]
 pub unsafe fn add(at: *mut u64, by: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `at` is writable, and that only this thread writes it.
     unsafe { asm!("add qword ptr [{at}], {by}", at = in(reg) at, by = in(reg) by, options(nostack)) }
 }
 
@@ -189,7 +189,7 @@ pub unsafe fn add(at: *mut u64, by: u64) {
 #[must_use]
 pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {
     let found: u64;
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `at` is writable. No other register than rax is changed.
     unsafe {
         asm!("cmpxchg qword ptr [{at}], {new}",
             at = in(reg) at, new = in(reg) new, inlateout("rax") old => found,
@@ -204,7 +204,8 @@ pub unsafe fn replace(at: *mut u64, old: u64, new: u64) -> bool {
 /// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
 #[must_use]
 pub unsafe fn registers(context: *const u8) -> Registers {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `context` is what the kernel passes. All offsets are those
+    // of words of it.
     let word = |at: usize| unsafe { context.add(at).cast::<u64>().read_volatile() };
     let mut registers = Registers { gpr: [0; 16], rip: word(UCONTEXT_IP), flags: word(UCONTEXT_FLAGS) };
     for (register, place) in registers.gpr.iter_mut().zip(REGISTERS) {
@@ -216,9 +217,10 @@ pub unsafe fn registers(context: *const u8) -> Registers {
 /// The program goes on with these.
 ///
 /// # Safety
-/// As for [`registers`].
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
 pub unsafe fn set_registers(context: *mut u8, registers: &Registers) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that `context` is what the kernel passes. All offsets are those
+    // of words of it.
     let set = |at: usize, value: u64| unsafe { context.add(at).cast::<u64>().write_volatile(value) };
     for (register, place) in registers.gpr.iter().zip(REGISTERS) {
         set(UCONTEXT_REGISTERS + 8 * usize::from(place), *register);

@@ -24,6 +24,7 @@ use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, Options, Probe, Refused, Request};
 use crate::error::SessionError;
+use crate::memory::layout::{PAGE, round};
 use crate::patch::install::{self, Job, Outcome};
 use crate::patch::share::Others;
 use crate::patch::toggle;
@@ -520,7 +521,7 @@ impl Installer {
         if bytes == 0 {
             return Ok(Va::default());
         }
-        let len = Len(crate::memory::layout::round(bytes, 4096));
+        let len = Len(round(bytes, PAGE));
         regions.map_listed(hold, "tables", len, MapKind::Private)
     }
 
