@@ -91,8 +91,8 @@ impl CProbe {
                 return Err(invalid("a replacement needs a word for the original, and has no handlers"));
             }
             let original = Original::new()?;
-            // SAFETY: the caller promises that the pointers are to a function of the same signature and
-            // to a word. The replacement runs later, and reads what is written here.
+            // SAFETY: the caller promises that the pointers are to a function of the same signature
+            // and to a word. The replacement runs later, and reads what is written here.
             return unsafe {
                 *self.original = original.address().cast_mut().cast();
                 Ok(probe.replace(self.replacement.cast(), &original))
@@ -101,12 +101,13 @@ impl CProbe {
         let data = self.data as usize;
         if self.flags & GENERAL_ONLY != 0 {
             let with_data = |callback| (callback, data);
-            // SAFETY: the caller promises that the callbacks are functions as in `sidestep.h`, and stay.
+            // SAFETY: the caller promises that the callbacks are functions as in `sidestep.h`, and
+            // stay.
             return Ok(unsafe { probe.callbacks(self.on_entry.map(with_data), self.on_return.map(with_data), true) });
         }
         let closure = |callback: Callback| {
-            // SAFETY: the callback is a function as in `sidestep.h`, by the promise of the caller of
-            // `probe`. The context lives during the call.
+            // SAFETY: the callback is a function as in `sidestep.h`, by the promise of the caller
+            // of `probe`. The context lives during the call.
             move |context: &mut Context| unsafe { callback(context, data as *mut c_void) }
         };
         let probe = match self.on_entry {

@@ -157,8 +157,8 @@ impl SharedMap {
     /// Like [`SharedMap::slice`] for any type.
     ///
     /// # Safety
-    /// All bit patterns are values of `T`, and `T` consists of atomics and of fields that the target
-    /// does not change while they are read, as for [`SharedData`].
+    /// All bit patterns are values of `T`, and `T` consists of atomics and of fields that the
+    /// target does not change while they are read, as for [`SharedData`].
     #[must_use]
     pub unsafe fn view<T>(&self, at: usize, n: usize) -> Option<&[T]> {
         let end = size_of::<T>().checked_mul(n)?.checked_add(at)?;

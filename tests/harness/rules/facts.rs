@@ -90,8 +90,8 @@ impl Facts {
         !falls_through && !sources.is_empty() && sources.iter().all(|from| branches.contains(from))
     }
 
-    /// The instructions of a function that are executed if all of its branches go both ways. Compilers
-    /// leave code behind loops that never end.
+    /// The instructions of a function that are executed if all of its branches go both ways.
+    /// Compilers leave code behind loops that never end.
     pub fn executed(&self, frame: &Range<u64>) -> BTreeSet<u64> {
         let from_elsewhere =
             |at: &u64| self.branches.get(at).is_some_and(|all| all.iter().any(|from| !frame.contains(from)));

@@ -272,8 +272,8 @@ impl Walk<'_, '_> {
             }
             // Where exceptions land is a part of the function that has called.
             let new: Vec<Va> = self.landing_pads().into_iter().filter(|pad| pads.insert(*pad)).collect();
-            // Other code may go to a label that is named, when it has unwound the stack itself, as a
-            // `raise` of OCaml does.
+            // Other code may go to a label that is named, when it has unwound the stack itself, as
+            // a `raise` of OCaml does.
             let new = if new.is_empty() { self.labels() } else { new };
             if new.is_empty() {
                 break;
