@@ -1,7 +1,7 @@
 //! Changing what is at the sites that a process carries: the original code, a trap to the detour,
 //! or the patch. Mostly while its threads run ([`super::live`]). Sites of sessions that take no
 //! traps, of libraries that may be unloaded meanwhile, and of USDT probes with a semaphore are
-//! changed while all threads stand, in pauses that are not long ([`super::hold`]).
+//! changed while all threads stand, in pauses that are not long ([`crate::target::hold`]).
 //!
 //! A controller that is killed leaves each site in a state that runs, and that the journal can tell
 //! from what is not ours: it says that a site is disabled, or not to be a jump, before anything
