@@ -15,7 +15,7 @@ use crate::api::Stops;
 use crate::error::{Inside, SessionError};
 use crate::patch::hold::{Hold, Turn, stop};
 use crate::patch::pages::{Stretch, pages, read_all, write_all};
-use crate::patch::retain::{part, retain};
+use crate::patch::retain::{Outside, part, retain};
 use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
@@ -88,10 +88,11 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     let start = Instant::now();
     let waited = discovery::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
     let mut pause = Duration::from_micros(200);
+    let mut outside = Outside::default();
     loop {
         let Some(found) = discovery::at(process, shared)? else { return Ok(hold.stops()) };
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
-        let mut journal = Journal::of(process, &found, &others)?;
+        let journal = Journal::of(process, &found, &others)?;
         if journal.is_needed && found.retained {
             return Ok(hold.stops());
         }
@@ -99,11 +100,11 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let suspended = process.is_suspended();
         process.use_gadgets(crate::target::regions::gadgets(found.batch));
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
-            let mut inside = restore(stopped, &found, &others, &journal, &originals)?;
+            let mut inside = restore(stopped, &found, &others, &journal, &originals, &mut outside)?;
             if inside.is_none() && journal.is_needed {
                 retain(stopped, &found, &journal)?;
             } else if inside.is_none() && found.owner != Va(0) {
-                let tid = part(stopped, &found, &others)?;
+                let tid = part(stopped, &found, &others, &mut outside)?;
                 inside = tid.map(|tid| StillThere { tid, how: Inside::Code });
             }
             if inside.is_some() && suspended {
@@ -112,13 +113,9 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             Ok((inside, identity::sharing(stopped)))
         })?;
         hold.note_sharing(sharing);
-        let code = journal.code.clone();
-        if found.owner != Va(0) {
-            journal.code.extend(discovery::agents(others.sessions()));
-        }
         let Some(inside) = inside else {
             if !journal.is_needed {
-                process.leave(&code);
+                process.leave(&journal.code);
                 unmap(&mut hold, &found)?;
             }
             return Ok(hold.stops());
@@ -277,6 +274,7 @@ fn restore(
     others: &Others,
     journal: &Journal,
     originals: &Originals,
+    outside: &mut Outside,
 ) -> Result<Option<StillThere>, SessionError> {
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
@@ -312,7 +310,13 @@ fn restore(
     // A thread may have executed a trap or an instruction that names its place, and not got its
     // signal yet: the handler must still be there.
     let named = found.named();
-    let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
+    let mut awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
+    // The handler stays for the signals of other sessions.
+    if found.owner != Va(0) || journal.is_needed {
+        let names = |ip: Va| journal.has_site_at(ip.0.wrapping_sub(1)) || journal.code.iter().any(|range| range.contains(&ip.0));
+        let ours = |tid: &i32| stopped.threads().iter().any(|thread| thread.tid == *tid && names(thread.regs.ip()));
+        awaiting.retain(ours);
+    }
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let still = |how: Inside| move |tid: i32| StillThere { tid, how };
     let in_code = awaiting.first().copied().or(stopped.returning()).or(in_flight).map(still(Inside::Code));
@@ -322,14 +326,20 @@ fn restore(
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
     let original_of = |position| journal.original_of(stopped, position).filter(|(entry, _)| movable(entry));
     let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
-    for (position, original) in positions.iter().zip(&targets) {
-        if original.is_none() {
-            inside = Some(match position.place {
-                Place::Thread { tid } => StillThere { tid, how: Inside::Code },
-                Place::SignalFrame { tid, .. } => StillThere { tid, how: Inside::SignalHandler },
-            });
-        }
+    let stays = |(position, original): (&Position, &Option<_>)| match (original, position.place) {
+        (Some(_), _) => None,
+        (None, Place::Thread { tid }) => Some(StillThere { tid, how: Inside::Code }),
+        (None, Place::SignalFrame { tid, .. }) => Some(StillThere { tid, how: Inside::SignalHandler }),
+    };
+    let mut stay: Vec<StillThere> = positions.iter().zip(&targets).filter_map(stays).collect();
+    // What stays works for other sessions meanwhile, so each thread is waited for by itself. The
+    // memory stays, too.
+    if journal.is_needed {
+        let tids = stay.iter().map(|still| still.tid).chain(awaiting.iter().copied()).collect();
+        outside.look(stopped, &tids);
+        stay.retain(|still| !outside.has(still.tid));
     }
+    inside = stay.pop().or(inside);
     // A thread in the agent may be about to replace a return address or to meet a trap: then our
     // own sites stay for now.
     if inside.is_none() {

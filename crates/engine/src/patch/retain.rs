@@ -48,24 +48,49 @@ pub(crate) fn retain(stopped: &Stopped, found: &Found, journal: &Journal) -> Res
     signals::retain(stopped, found.private_va)
 }
 
+/// Threads that were seen outside of code since nothing leads into it that matters. The traps of other
+/// sessions may keep the same agents busy, so a look that finds all threads outside may never come.
+/// Each thread is waited for by itself, as in a grace period of RCU.
+#[derive(Default)]
+pub(crate) struct Outside(HashSet<i32>);
+
+impl Outside {
+    /// Looks once more. Gives a thread that was inside at each look.
+    pub fn look(&mut self, stopped: &Stopped, inside: &HashSet<i32>) -> Option<i32> {
+        let threads = || stopped.threads().iter().map(|thread| thread.tid);
+        self.0.extend(threads().filter(|tid| !inside.contains(tid)));
+        threads().find(|tid| !self.0.contains(tid))
+    }
+
+    /// Was this thread outside at any look?
+    pub fn has(&self, tid: i32) -> bool {
+        self.0.contains(&tid)
+    }
+}
+
 /// The owner of the signals does nothing more for a session that shares them. Gives a thread that may
-/// be about to look into the session's memory, if there is any: in another session's agent, for a
-/// signal or in a guard. May be repeated.
-pub(crate) fn part(stopped: &Stopped, found: &Found, others: &Others) -> Result<Option<i32>, SessionError> {
+/// have looked into the session's memory before that, and has not come back since: in another
+/// session's agent, for a signal or in a guard. May be repeated.
+pub(crate) fn part(
+    stopped: &Stopped,
+    found: &Found,
+    others: &Others,
+    outside: &mut Outside,
+) -> Result<Option<i32>, SessionError> {
     if others.sessions().iter().any(|other| other.private_va == found.owner) {
         signals::unshare(stopped, found.private_va, found.owner)?;
     }
     let (agents, guards, maps) = (agents(others.sessions()), others.guards(), stopped_mappings(stopped)?);
     let positions = thread_positions::positions(stopped, &maps)?;
     let trapped: HashSet<i32> = positions.iter().filter_map(|position| caught(stopped, position)).collect();
-    let looks = |position: &&Position| match position.place {
-        _ if !agents.iter().any(|agent| agent.contains(&position.ip.0)) => false,
-        Place::Thread { tid } => trapped.contains(&tid) || comes_from(stopped, &maps, tid, &guards),
-        Place::SignalFrame { .. } => true,
+    let looks = |position: &Position| match position.place {
+        _ if !agents.iter().any(|agent| agent.contains(&position.ip.0)) => None,
+        Place::Thread { tid } => {
+            (trapped.contains(&tid) || comes_from(stopped, &maps, tid, &guards)).then_some(tid)
+        }
+        Place::SignalFrame { tid, .. } => Some(tid),
     };
-    Ok(positions.iter().find(looks).map(|position| match position.place {
-        Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
-    }))
+    Ok(outside.look(stopped, &positions.iter().filter_map(looks).collect()))
 }
 
 /// The thread of a frame of a signal that may be ours.
