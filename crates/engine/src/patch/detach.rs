@@ -313,7 +313,9 @@ fn restore(
     let mut awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
     // The handler stays for the signals of other sessions.
     if found.owner != Va(0) || journal.is_needed {
-        let names = |ip: Va| journal.has_site_at(ip.0.wrapping_sub(1)) || journal.code.iter().any(|range| range.contains(&ip.0));
+        let names = |ip: Va| {
+            journal.has_site_at(ip.0.wrapping_sub(1)) || journal.code.iter().any(|range| range.contains(&ip.0))
+        };
         let ours = |tid: &i32| stopped.threads().iter().any(|thread| thread.tid == *tid && names(thread.regs.ip()));
         awaiting.retain(ours);
     }

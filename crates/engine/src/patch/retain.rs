@@ -85,9 +85,7 @@ pub(crate) fn part(
     let trapped: HashSet<i32> = positions.iter().filter_map(|position| caught(stopped, position)).collect();
     let looks = |position: &Position| match position.place {
         _ if !agents.iter().any(|agent| agent.contains(&position.ip.0)) => None,
-        Place::Thread { tid } => {
-            (trapped.contains(&tid) || comes_from(stopped, &maps, tid, &guards)).then_some(tid)
-        }
+        Place::Thread { tid } => (trapped.contains(&tid) || comes_from(stopped, &maps, tid, &guards)).then_some(tid),
         Place::SignalFrame { tid, .. } => Some(tid),
     };
     Ok(outside.look(stopped, &positions.iter().filter_map(looks).collect()))
