@@ -12,7 +12,7 @@ use thiserror::Error;
 pub struct Refusal {
     /// Link-time address that the user asked for.
     pub asked: Va,
-    /// Why.
+    /// What keeps the probe from being installed.
     pub reason: RefusalReason,
 }
 
@@ -70,8 +70,12 @@ impl Unproven {
         *self == Unproven::Exits(NoExits::NeverReturns)
     }
 
-    /// Whether this and the other reason say the same.
+    /// Whether the same fact rules out a replaced return address.
     pub(crate) fn is_like(&self, address: NoReplacedReturn) -> bool {
-        self.to_string() == address.to_string()
+        matches!(
+            (self, address),
+            (Unproven::Exits(NoExits::NotAFunction), NoReplacedReturn::NotAFunction)
+                | (Unproven::Exits(NoExits::OddFrame), NoReplacedReturn::OddFrame)
+        )
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   code page:  jmp *word           one per original, 16 bytes apart
-//!   data page:  word                8 bytes, written by the controller while all threads stand still
+//!   data page:  word                8 bytes, written by the controller while the threads stand
 //! ```
 //!
 //! The word is the address of the copy of the displaced instructions, which goes on in the

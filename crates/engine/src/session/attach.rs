@@ -11,8 +11,9 @@ use crate::patch::switch::{self, take_turn};
 use crate::planning::Planned;
 use crate::resolve;
 use crate::session::installer::{Hook, Installer};
+use crate::session::remains::{clean_up, remove};
 use crate::session::spec::SessionSpec;
-use crate::session::{Progress, Session, clean_up, remove, users};
+use crate::session::{Progress, Session, users};
 use crate::target::hold::Hold;
 
 impl Session {

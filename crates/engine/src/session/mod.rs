@@ -9,6 +9,7 @@ mod protect;
 pub(crate) mod protection;
 pub(crate) mod reclaim;
 mod registry;
+pub(crate) mod remains;
 pub(crate) mod spec;
 pub(crate) mod startup;
 pub(crate) mod users;
@@ -26,7 +27,6 @@ use crate::api::{
     TargetState,
 };
 use crate::error::SessionError;
-use crate::patch::detach;
 use crate::patch::switch::{Switch, Switched};
 use crate::patch::toggle;
 use crate::resolve::names::Symbols;
@@ -37,10 +37,8 @@ use crate::results::status::{self, Installed};
 use crate::session::follow::Follow;
 use crate::session::installer::{Installer, Numbers};
 use crate::session::protection::Guard;
+use crate::session::remains::remove;
 use crate::session::spec::SessionSpec;
-use crate::target::discovery;
-use crate::target::discovery::Found;
-use crate::target::remote::mappings;
 
 /// How far a start has come, for a progress line.
 #[derive(Clone, Copy, Debug)]
@@ -558,47 +556,6 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
         sidestep_sys::ExitStatus::Code(code) => ExitStatus::Code(code),
         sidestep_sys::ExitStatus::Signal(signal) => ExitStatus::Signal(signal),
     }
-}
-
-/// Removes what earlier controllers left. Those that are at work keep what they have; but a program
-/// has one session in a process.
-/// What looks like that, and is not, stays as it is: why, as a clause for the user.
-pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError> {
-    let maps = mappings(process)?;
-    if let Some(error @ SessionError::ForeignVersion { .. }) = discovery::foreign(process, &maps) {
-        return Err(error);
-    }
-    let all = discovery::all(process, &maps);
-    // One whose detach was given up is at work no more.
-    let is_left = |found: &Found| found.is_left_over(process) || found.is_mine() && found.detaching;
-    if let Some(mine) = all.iter().find(|found| !is_left(found) && found.is_mine()) {
-        return Err(SessionError::Busy { pid: process.pid(), controller: mine.controller_pid });
-    }
-    if all.is_empty() {
-        return detach::close_descriptors(process).map(|()| None);
-    }
-    let note = |controller: i32, why: &str| {
-        format!("what looks like a session of process {controller} is damaged or made up ({why}), and stays as it is")
-    };
-    let made_up = |found: &Found| is_left(found).then(|| found.made_up(process, &maps)).flatten();
-    let noted = all.iter().find_map(|found| Some(note(found.controller_pid, made_up(found)?)));
-    match detach::remove(process, |found| is_left(found) && made_up(found).is_none()) {
-        // What stays of it has no site of a user: it is another session, from which nothing comes
-        // any more.
-        Ok(_) | Err(SessionError::StillInside { .. }) => Ok(noted),
-        // A process that is gone, or is none of ours to stop, is no matter of what it carries.
-        Err(error @ (SessionError::Stop(_) | SessionError::Open(_))) => Err(error),
-        Err(_) if !process.is_alive() => Ok(noted),
-        Err(error) => {
-            let controller = all.iter().find(|found| is_left(found)).map_or(0, |found| found.controller_pid);
-            Ok(Some(note(controller, &error.to_string())))
-        }
-    }
-}
-
-/// Removes what this controller has in a process.
-pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
-    detach::remove(process, Found::is_mine)
 }
 
 /// A calibrated clock, if time stamps can be taken without a system call.

@@ -2,13 +2,16 @@
 //!
 //! | what | modules |
 //! |---|---|
-//! | stopping threads, and for how long; where they are | [`hold`], [`thread_positions`], [`native`] |
-//! | mappings: contents, free memory, the address space | [`regions`], [`allocator`], [`blob`], [`space`] |
+//! | stopping threads, and for how long | [`hold`] |
+//! | where threads are | [`thread_positions`], [`native`] |
+//! | mappings and their contents | [`regions`], [`blob`] |
+//! | free memory, the address space | [`allocator`], [`space`] |
 //! | system calls of the target for us | [`remote`] |
 //! | what a session has left there, for any reader | [`discovery`] |
 //! | signals and faults of displaced code | [`signals`], [`faults`] |
 //! | stacks | [`unwinding`] |
-//! | limits of a process: threads, filters, privileges, libraries | [`identity`], [`seccomp`], [`privileges`], [`permanent`] |
+//! | threads that cannot be told apart, filters of system calls | [`identity`], [`seccomp`] |
+//! | privileges, libraries that stay loaded | [`privileges`], [`permanent`] |
 
 pub(crate) mod allocator;
 pub(crate) mod blob;

@@ -4,8 +4,10 @@
 //! | what | modules |
 //! |---|---|
 //! | everything together, for one object | [`index`] |
-//! | one instruction behind the other, boundaries, code that nothing describes | [`sweep`], [`boundaries`], [`discover`] |
-//! | indirect jumps, the exits of a function, functions that look at their return address | [`family`], [`exits`], [`returns`] |
+//! | one instruction behind the other; their boundaries | [`sweep`], [`boundaries`] |
+//! | code that nothing describes | [`discover`] |
+//! | indirect jumps, the exits of a function | [`family`], [`exits`] |
+//! | functions that look at their return address | [`returns`] |
 //! | stack checks of Go, system calls | [`go`], [`syscalls`] |
 
 mod boundaries;

@@ -4,8 +4,8 @@
 //! One detour serves both. Behind the copy of its first instruction is a *gate*, a jump by a word:
 //!
 //! ```text
-//!   blocked:    trap ─► detour: handlers, copy of the first instruction, gate ─► the next instruction, where it is
-//!   promoted:   jump ─► detour: handlers, copy of the first instruction, gate ─► copies of the others, jump back
+//!   blocked:   trap ─► detour: handlers, first copy, gate ─► the second instruction
+//!   promoted:  jump ─► detour: handlers, first copy, gate ─► the other copies
 //! ```
 //!
 //! The detours of the sites inside have a gate, too. Who is in one of them when the jump comes goes

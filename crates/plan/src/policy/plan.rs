@@ -172,7 +172,7 @@ impl Plan {
 pub struct Rejected {
     /// The technique that was rejected.
     pub technique: Technique,
-    /// Why.
+    /// What the technique lacks at this site.
     pub reason: Reason,
 }
 
@@ -182,7 +182,7 @@ pub struct Rejected {
 pub struct Refusal {
     /// Link-time address that the user asked for.
     pub asked: Va,
-    /// Why.
+    /// What makes every technique unsafe there.
     pub reason: Reason,
 }
 

@@ -2,11 +2,11 @@
 //! and changed, nothing else.
 //!
 //! ```text
-//!   filter:  save what it changes, compare …, restore, jmp done        stop: nothing else happened
+//!   filter:  save what it changes, compare …, restore, jmp done      stop: nothing else
 //!   inline:  save what it changes, find the cells, count, program, restore
 //!   done:
 //!   …
-//!   cold:    restore, push probe, call thunk, jmp done                 the whole program, with a frame
+//!   cold:    restore, push probe, call thunk, jmp done               all of it, with a frame
 //! ```
 
 use std::cell::RefCell;

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!   site:    jmp detour            (or int3, and the trap handler continues at the detour)
-//!            jmp stub              (where the displacement is not free: the stub is where it leads)
+//!            jmp stub              (where not all bytes of the displacement are free)
 //!            jmp island            (2 bytes, to padding where the jump is put)
 //!   detour:  [displaced instructions that come before the handler]
-//!            [undo the lead: see `plan::lead`]
+//!            [undo the lead: see `policy::lead`]
 //!            [step over the red zone]
 //!            handler, with its context
 //!            [undo]
 //!            [the lead once more]
-//!            displaced instructions, with handlers behind the first one and guards in between, and maybe a gate
+//!            displaced instructions (handlers behind the first one, guards, maybe a gate)
 //!            jmp resume
 //!   cold:    [slow path of an inline handler]
 //!
-//!   detour:  TrapRecord            (of a trap where hits are only counted: the trap handler does that)
+//!   detour:  TrapRecord            (of a trap where the trap handler counts the hits)
 //!            displaced instruction (for what the handler cannot do)
 //!            jmp resume
 //! ```
