@@ -1,7 +1,7 @@
 //! Places whose bytes a program changes itself, from the tables that name them.
 
 use sidestep_isa::object::{Extent, Rewriter, Rewritten};
-use sidestep_isa::{Isa, Len, Va, x86};
+use sidestep_isa::{Isa, Len, Va, sweep};
 
 use crate::elf::Elf;
 use crate::reloc::{PATCHABLE, Relocations, XRAY};
@@ -51,7 +51,7 @@ pub(crate) fn read(elf: &Elf, relocations: &Relocations) -> Result<Vec<Rewritten
 /// indirect branches lies between these.
 fn nops(elf: &Elf, start: Va) -> Len {
     let Some(bytes) = elf.data_from(start) else { return Len(0) };
-    let insns = x86::sweep(elf.isa, bytes, start).map_while(Result::ok);
-    let nops = insns.take_while(|insn| insn.is_nop() || insn.is_endbr()).filter(|insn| insn.is_nop());
+    let insns = sweep(elf.isa, bytes, start).map_while(Result::ok);
+    let nops = insns.take_while(|insn| insn.is_nop() || insn.is_target_mark()).filter(|insn| insn.is_nop());
     Len(nops.last().map_or(0, |insn| insn.next().since(start) as u64))
 }

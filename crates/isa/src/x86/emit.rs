@@ -5,6 +5,7 @@
 //!
 //! Encodings are from the Intel SDM, volume 2; the tests decode everything again with `iced-x86`.
 
+use crate::insn::RegisterSet;
 use crate::{Isa, Va};
 
 mod branch;
@@ -43,7 +44,7 @@ pub enum Reg {
 impl Reg {
     /// Its bit in a register set.
     #[must_use]
-    pub fn bit(self) -> u16 {
+    pub fn bit(self) -> RegisterSet {
         1 << self as u8
     }
 

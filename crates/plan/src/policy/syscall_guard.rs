@@ -1,7 +1,6 @@
 //! The plan of a guard in front of a system call.
 
-use sidestep_isa::Va;
-use sidestep_isa::x86::decode;
+use sidestep_isa::{Va, decode};
 
 use crate::analysis::index::Index;
 use crate::analysis::syscalls::SyscallSite;

@@ -81,7 +81,7 @@ mod tests {
                 a.push(reg);
                 match isa {
                     Isa::X86 => a.thread_pointer_32(reg, through_self),
-                    Isa::X64 => a.thread_pointer(reg, through_self),
+                    _ => a.thread_pointer(reg, through_self),
                 }
                 a.pop(reg);
                 a.finish()

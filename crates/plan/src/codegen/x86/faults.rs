@@ -2,7 +2,7 @@
 //! from.
 
 use sidestep_isa::x86::relocate::push_of_call;
-use sidestep_isa::x86::{Flow, Insn};
+use sidestep_isa::{Flow, Insn};
 use sidestep_wire::CopyPair;
 
 use crate::codegen::x86::detour::Detour;

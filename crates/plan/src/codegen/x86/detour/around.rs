@@ -1,7 +1,7 @@
 //! Handlers among the displaced instructions: guards of system calls, and handlers of exits.
 
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::Asm;
-use sidestep_isa::x86::live::Dead;
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::HandlerSwitch;
 
@@ -56,9 +56,7 @@ impl Around<'_> {
                         let ip = plan.site.offset(self.bias);
                         cold.extend(match isa {
                             Isa::X86 => inline::count(asm, live, program, thunk, env)?,
-                            Isa::X64 => {
-                                inline::program(asm, live, ip, program, (thunk, &thunks.inlined), Place::Exit, env)?
-                            }
+                            _ => inline::program(asm, live, ip, program, (thunk, &thunks.inlined), Place::Exit, env)?,
                         });
                     }
                 }

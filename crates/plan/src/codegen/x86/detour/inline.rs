@@ -15,9 +15,10 @@ use std::rc::Rc;
 
 use sidestep_bpf::native::x86_64::{self as native, Code, Env as Native, Shape, compile};
 use sidestep_bpf::verify::Verified;
+use sidestep_isa::RegisterSet;
 use sidestep_isa::Va;
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
-use sidestep_isa::x86::live::Dead;
 
 use super::saved::{ORDER, Saved};
 use crate::codegen::handler::Program;
@@ -136,7 +137,7 @@ impl PartialEq for Inlined {
 impl Eq for Inlined {}
 
 /// A program by its address, whether it is a filter, and what is true of the site.
-type Key = (*const Verified, bool, u16, bool, bool);
+type Key = (*const Verified, bool, RegisterSet, bool, bool);
 
 /// Code, and what has to be saved around it.
 type Made = (Rc<Code>, Saved);
@@ -192,7 +193,7 @@ impl Site<'_> {
         &self,
         program: &Rc<Verified>,
         shape: impl Fn(native::Site) -> Shape,
-        changes: impl Fn(&Code) -> (u16, bool),
+        changes: impl Fn(&Code) -> (RegisterSet, bool),
     ) -> Option<Made> {
         let names_site = program.facts.calls(|helper| matches!(helper.name, "get_func_ip" | "get_attach_cookie"));
         if names_site || Context(program.facts.context).has_ip() {
@@ -213,7 +214,7 @@ impl Site<'_> {
         &self,
         program: &Verified,
         shape: impl Fn(native::Site) -> Shape,
-        changes: impl Fn(&Code) -> (u16, bool),
+        changes: impl Fn(&Code) -> (RegisterSet, bool),
     ) -> Option<Made> {
         let attempt = |pushed: i32| {
             let stepped = if self.inside { RED_ZONE } else { 0 };

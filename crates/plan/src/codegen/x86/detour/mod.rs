@@ -26,12 +26,11 @@ mod inline;
 pub(crate) mod saved;
 pub use inline::Inlined;
 
-use sidestep_isa::x86::Passed;
+use sidestep_isa::live::Dead;
+use sidestep_isa::passed::Passed;
 use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
-use sidestep_isa::x86::emulate::Op;
-use sidestep_isa::x86::live::Dead;
-use sidestep_isa::x86::relocate::{RelocateError, relocate};
 use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{RelocateError, relocate};
 use sidestep_wire::header::NO_PREFIX;
 use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 
@@ -204,7 +203,7 @@ fn build_with(
                 cold.extend(match isa {
                     // Static functions have arguments in the registers that others may change.
                     Isa::X86 => inline::count(&mut asm, dead, count, thunk, env)?,
-                    Isa::X64 => {
+                    _ => {
                         let (place, all) = (Place::of(AT_A_CALL, inside), (thunk, &thunks.inlined));
                         inline::program(&mut asm, AT_A_CALL, site, count, all, place, env)?
                     }
@@ -253,7 +252,7 @@ fn build_with(
                 let switch = singly.then(|| switch(&mut asm));
                 cold.extend(match isa {
                     Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
-                    Isa::X64 => {
+                    _ => {
                         let (live, all) = (Dead::default(), (thunk, &thunks.inlined));
                         inline::program(&mut asm, live, behind, program, all, Place::Inside, env)?
                     }
@@ -347,7 +346,7 @@ fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
     let short = plan.before_handler == 0 && !plan.gate;
     let counted = plan.technique == Technique::Trap && short && handlers.iter().all(counts);
     let newest = handlers.last().filter(|_| counted)?.probe() + 1;
-    Some(TrapRecord { op: plan.emulated.map_or([0; 2], Op::to_words), newest, pad: 0 })
+    Some(TrapRecord { op: plan.emulated.map_or([0; 2], |op| op.0), newest, pad: 0 })
 }
 
 /// What is written at the site if the detour is at `at`, and what has to be behind it.
@@ -475,7 +474,7 @@ fn sees_stack(handler: &Handler) -> bool {
 
 /// What every function may change at once, whatever its arguments are: `r11` belongs to what is
 /// between caller and callee (System V ABI, AMD64 supplement, 3.2.1).
-const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u16, flags: true };
+const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u8, flags: true };
 
 fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
     thunks.programs.get(program.thunk).copied().flatten().ok_or(DetourError::NoThunk { program: program.thunk })

@@ -11,6 +11,7 @@
 
 use std::mem::offset_of;
 
+use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_wire::{Hit, Regs};
 
@@ -54,7 +55,7 @@ fn offset(reg: Reg) -> i32 {
 }
 
 /// [`UNUSED`] as a set.
-pub(super) fn unused() -> u16 {
+pub(super) fn unused() -> RegisterSet {
     UNUSED.iter().fold(0, |set, reg| set | reg.bit())
 }
 

@@ -23,7 +23,7 @@ pub struct Interpreted {
 pub fn interpreted(isa: Isa, stack: i32, len: usize) -> Interpreted {
     match isa {
         Isa::X86 => in_32_bit_code(stack, len),
-        Isa::X64 => in_64_bit_code(stack, len),
+        _ => in_64_bit_code(stack, len),
     }
 }
 

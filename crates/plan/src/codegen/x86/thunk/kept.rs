@@ -10,9 +10,10 @@ use std::rc::Rc;
 use sidestep_bpf::native::x86_64::{Code, Env as Native, Shape, Site, compile};
 use sidestep_bpf::pass::only_keeps;
 use sidestep_bpf::verify::Verified;
+use sidestep_isa::RegisterSet;
 use sidestep_isa::Va;
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
-use sidestep_isa::x86::live::Dead;
 use sidestep_wire::lookup::LookupTable;
 use sidestep_wire::private::{CALLS, CALLS_OFF};
 use sidestep_wire::{Call, Hit, ProbeDesc};
@@ -83,7 +84,7 @@ struct Parts {
     code: Code,
     saved: Saved,
     /// Registers that the program reads, a bit each.
-    reads: u16,
+    reads: RegisterSet,
     /// From the stack pointer, behind what was saved: the number of the probe.
     probe: i32,
     /// From there, too: the slot of the return address.

@@ -15,9 +15,9 @@ pub(crate) mod watched;
 use std::mem::offset_of;
 
 use sidestep_bpf::native::x86_64::Env as Native;
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 pub use sidestep_isa::x86::emit::{SETS_THREAD_POINTER_LEN, sets_thread_pointer, thread_pointer_through_self};
-use sidestep_isa::x86::live::Dead;
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::private::TRAMPOLINE_MARK;
 use sidestep_wire::{LookupEntry, Regs};
