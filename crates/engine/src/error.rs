@@ -254,7 +254,7 @@ pub enum SessionError {
         /// The name of the program.
         name: String,
         /// The cause.
-        source: sidestep_bpf::native::x86_64::CompileError,
+        source: sidestep_bpf::native::CompileError,
     },
     /// A program asks for an argument of a static probe by a number that is not always the same.
     #[error("program {name}: the number of an argument of a static probe must be a constant")]

@@ -17,6 +17,7 @@ pub mod limits;
 pub mod live;
 pub mod object;
 pub mod passed;
+pub mod patch;
 pub mod relocate;
 pub mod scan;
 pub mod stack;

@@ -2,7 +2,7 @@
 
 use sidestep_isa::Isa;
 
-use crate::codegen::x86::detour;
+use crate::codegen::detour;
 use crate::policy::plan::{DisplacedInsn, Patch, Plan, SiteKind};
 
 /// How the returns of a function are watched.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use sidestep_bpf::insn::Imm64;
 use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
-use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
+use sidestep_bpf::native::{Clock, Env, Shape, compile};
 use sidestep_bpf::pass::arguments::{self, Argument};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};

@@ -13,6 +13,7 @@ use crate::indirect::Origin;
 use crate::insn::{DecodeError, Flow, Insn as AnyInsn, RegisterSet, Usage};
 use crate::limits::Limits;
 use crate::passed::Passed;
+use crate::patch::OutOfReach;
 use crate::scan::Reference;
 use crate::stack::Stack;
 use crate::{Isa, Len, Va};
@@ -432,5 +433,23 @@ pub fn references(start: Va, bytes: &[u8], found: &mut dyn FnMut(Reference)) {
             }
             _ => insn.pc_target().into_iter().for_each(|va| found(Reference::Names(va))),
         }
+    }
+}
+
+/// The jump that is written at sites.
+///
+/// # Errors
+/// It is too far.
+pub fn jump(site: Va, to: Va) -> Result<Vec<u8>, OutOfReach> {
+    let word = word_24(op::JUMP, to.since(site) / WORD as i64);
+    word.map(|word| word.to_vec()).ok_or(OutOfReach { from: site, to })
+}
+
+/// Where it leads.
+#[must_use]
+pub fn jump_target(bytes: &[u8], at: Va) -> Option<Va> {
+    match decode(bytes, at).ok()?.flow() {
+        Flow::Jump(target) => Some(target),
+        _ => None,
     }
 }

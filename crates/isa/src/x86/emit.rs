@@ -12,9 +12,9 @@ mod branch;
 mod patch;
 mod short;
 
-pub use branch::OutOfReach;
 pub use patch::{
-    SETS_THREAD_POINTER_LEN, TRAP_PATCH, jump_patch, sets_thread_pointer, short_jump_patch, thread_pointer_through_self,
+    SETS_THREAD_POINTER_LEN, TRAP_PATCH, jump_patch, jump_patch_target, sets_thread_pointer, short_jump_patch,
+    thread_pointer_through_self,
 };
 
 /// A general-purpose register, by its number in encodings. In 32-bit code, the first eight by their

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::Va;
 
-use crate::codegen::x86::thunk::{Context, Side};
+use crate::codegen::thunk::{Context, Side};
 
 /// What a detour does besides what the program would have done.
 #[derive(Clone, PartialEq, Eq, Debug)]

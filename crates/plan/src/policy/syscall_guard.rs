@@ -55,9 +55,9 @@ mod tests {
 
     use super::*;
     use crate::analysis::syscalls::find;
+    use crate::codegen::detour::build;
     use crate::codegen::handler::Handler;
-    use crate::codegen::x86::detour::build;
-    use crate::codegen::x86::thunk::{Env, thunks};
+    use crate::codegen::thunk::{Env, thunks};
     use crate::object::{Bytes, Extent, ObjectCode};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {

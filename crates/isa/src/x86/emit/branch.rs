@@ -1,17 +1,8 @@
 //! Jumps, calls and returns.
 
 use super::{Asm, Cond, Label, Reg};
+use crate::patch::OutOfReach;
 use crate::{Isa, Va};
-
-/// A branch from generated code does not reach its target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("generated code at {from} cannot reach {to}: more than 2 GiB apart")]
-pub struct OutOfReach {
-    /// Where the branch is.
-    pub from: Va,
-    /// Where it should go.
-    pub to: Va,
-}
 
 impl Asm {
     /// `jcc label`

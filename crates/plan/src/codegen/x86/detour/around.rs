@@ -5,9 +5,11 @@ use sidestep_isa::x86::emit::Asm;
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::HandlerSwitch;
 
-use super::{DetourError, call, inline, offsets, step, switch, switched, thunk_of};
+use super::{call, inline, offsets, step, switch, switched, thunk_of};
+use crate::codegen::detour::DetourError;
 use crate::codegen::handler::{AtExit, Handler};
-use crate::codegen::x86::thunk::{Env, Place, RED_ZONE, Side, Thunks};
+use crate::codegen::thunk::{Env, Place, Side, Thunks};
+use crate::codegen::x86::thunk::RED_ZONE;
 use crate::policy::plan::{DisplacedInsn, Plan};
 
 /// What handlers at a place of their own need of the detour that they are in.

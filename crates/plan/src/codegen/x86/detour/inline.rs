@@ -18,17 +18,20 @@ use sidestep_bpf::verify::Verified;
 use sidestep_isa::RegisterSet;
 use sidestep_isa::Va;
 use sidestep_isa::live::Dead;
-use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
+use sidestep_isa::patch::OutOfReach;
+use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 
 use super::saved::{ORDER, Saved};
 use crate::codegen::handler::Program;
-use crate::codegen::x86::thunk::{self, Context, Env, Places, RED_ZONE};
+use crate::codegen::thunk::{Env, Place, Places};
+use crate::codegen::x86::thunk::{RED_ZONE, short};
+use crate::context::Context;
 
 /// What is emitted behind the detour.
 pub struct Cold {
     probe: u32,
     thunk: Places,
-    place: thunk::Place,
+    place: Place,
     done: Label,
     ways: Vec<Way>,
 }
@@ -47,7 +50,7 @@ pub fn program(
     ip: Va,
     program: &Program,
     (thunk, inlined): (Places, &Inlined),
-    place: thunk::Place,
+    place: Place,
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {
     let done = asm.label();
@@ -88,7 +91,7 @@ pub fn count(
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {
     let done = asm.label();
-    let place = thunk::Place::of(dead, false);
+    let place = Place::of(dead, false);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
     if !program.only_counts {
         cold.call(asm)?;
@@ -97,7 +100,7 @@ pub fn count(
     let changed = Reg::Rax.bit() | Reg::Rcx.bit() | Reg::Rdx.bit();
     let (saved, slow) = (Saved::new(dead, changed, true), asm.label());
     saved.save(asm);
-    thunk::short::count(asm, env, program.probe, slow);
+    short::count(asm, env, program.probe, slow);
     saved.restore(asm);
     cold.ways.push(Way { label: slow, saved });
     asm.bind(done);

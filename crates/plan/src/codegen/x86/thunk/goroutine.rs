@@ -11,7 +11,8 @@ use std::mem::offset_of;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_wire::ThreadState;
 
-use super::{Env, call};
+use super::call;
+use crate::codegen::thunk::Env;
 
 /// Bytes of stack that finding the thread's state needs, and making its stack.
 const FIRST: i32 = 320;
