@@ -3,7 +3,8 @@
 //! Pure: nothing here touches a process or a file, and every ISA works on every host.
 //!
 //! The modules here are the face of all instruction sets: data, and functions that take an [`Isa`]
-//! or an [`Insn`] and ask the folder of that instruction set. Analysis and policy use the face only.
+//! or an [`Insn`] and ask the folder of that instruction set. Analysis and policy use the face
+//! only.
 //! `docs/internals/porting.md` lists what a new folder has to have.
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod syscalls;
 pub mod thunk;
 #[cfg(feature = "toy")]
 pub mod toy;
+pub mod vectors;
 pub mod x86;
 
 pub use addr::{FileOff, Len, Va};

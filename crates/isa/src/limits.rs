@@ -18,6 +18,8 @@ pub struct Limits {
     pub breakpoint: &'static [u8],
     /// How far such a jump reaches in each direction, in bytes. `None`: everywhere.
     pub reach: Option<u64>,
+    /// Where user space ends on Linux.
+    pub address_end: u64,
     /// Names of the general-purpose registers, by number.
     pub registers: &'static [&'static str],
     /// Number of the stack pointer among them.

@@ -86,10 +86,7 @@ impl Match {
 
 /// Where an object is assumed to be that no process has mapped.
 fn bias_of(isa: Isa) -> i64 {
-    match isa {
-        Isa::X86 => 0xf7c0_0000,
-        Isa::X64 => 0x7f00_0000_0000,
-    }
+    if isa.bits() == 32 { 0xf7c0_0000 } else { 0x7f00_0000_0000 }
 }
 
 /// Where an object is taken to be that no process has mapped: run-time minus link-time address.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use sidestep_isa::Va;
-use sidestep_sys::{Mapping, Process};
+use sidestep_sys::{Mapping, Process, arch};
 use sidestep_wire::header::{MAGIC, VERSION};
 use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
@@ -362,8 +362,8 @@ impl Site {
     }
 }
 
-/// `int3`.
-pub(crate) const TRAP: u8 = 0xcc;
+/// The first byte of a breakpoint.
+pub(crate) const TRAP: u8 = arch::ISA.limits().breakpoint[0];
 
 /// What is at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,6 +36,7 @@ pub const LIMITS: Limits = Limits {
     jump: WORD,
     breakpoint: &word(op::TRAP, 0, 0, 0),
     reach: Some(1 << 25),
+    address_end: 1 << 47,
     registers: &["r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "fp", "sp", "link"],
     stack_pointer: SP,
     changed_by_calls: 0x80ff,
@@ -444,6 +445,9 @@ pub fn jump(site: Va, to: Va) -> Result<Vec<u8>, OutOfReach> {
     let word = word_24(op::JUMP, to.since(site) / WORD as i64);
     word.map(|word| word.to_vec()).ok_or(OutOfReach { from: site, to })
 }
+
+/// There are no vector registers.
+pub const NO_VECTORS: u32 = 0;
 
 /// Where it leads.
 #[must_use]

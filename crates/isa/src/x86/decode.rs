@@ -419,7 +419,8 @@ impl Insn {
         }
     }
 
-    /// `syscall` of 64-bit code. The other ways into the kernel do not lead to the next instruction.
+    /// `syscall` of 64-bit code. The other ways into the kernel do not lead to the next
+    /// instruction.
     #[must_use]
     pub fn is_plain_syscall(&self) -> bool {
         self.iced.code() == Code::Syscall && self.isa() == Isa::X64

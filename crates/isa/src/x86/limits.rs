@@ -11,6 +11,8 @@ pub const LIMITS_64: Limits = Limits {
     jump: 5,
     breakpoint: &TRAP_PATCH,
     reach: Some(1 << 31),
+    // With 4-level paging.
+    address_end: 0x7fff_ffff_f000,
     registers: &[
         "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
     ],
@@ -32,6 +34,8 @@ pub const LIMITS_32: Limits = Limits {
     bits: 32,
     // Every distance can be encoded: the sum of an address and a distance has 32 bits.
     reach: None,
+    // In processes of a 64-bit kernel (asm/page_64_types.h, `IA32_PAGE_OFFSET`).
+    address_end: 0xffff_e000,
     registers: &["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"],
     changed_by_calls: 0x0007,
     // i386 psABI, "Functions Returning Structures".

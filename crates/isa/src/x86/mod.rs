@@ -13,6 +13,7 @@ pub(crate) mod scan;
 mod stack;
 pub(crate) mod syscalls;
 pub(crate) mod thunk;
+pub(crate) mod vectors;
 
 pub use decode::{Insn, Reader, Sweep, decode, sweep};
 pub use limits::{LIMITS_32, LIMITS_64};

@@ -45,8 +45,8 @@ pub struct Env {
     pub context: Context,
     /// What they may change of it.
     pub changes: Context,
-    /// The xmm registers that the agent's code touches, a bit each.
-    pub agent_xmm: u16,
+    /// The vector registers that the agent's code touches, a bit each.
+    pub agent_xmm: u32,
     /// What programs are compiled for.
     pub native: Native,
     /// Every thread has its thread pointer at `%fs:0`, now and from now on.

@@ -63,7 +63,7 @@ pub(super) fn unused() -> RegisterSet {
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     /// The xmm registers that the called code changes, a bit each.
-    pub xmm: u16,
+    pub xmm: u32,
     /// What the called code looks at.
     pub context: Context,
     /// What it may change: goes into the registers again.
@@ -158,6 +158,6 @@ impl Frame {
     }
 }
 
-pub(super) fn numbers(xmm: u16) -> Vec<u8> {
+pub(super) fn numbers(xmm: u32) -> Vec<u8> {
     (0..16).filter(|i| xmm >> i & 1 == 1).collect()
 }

@@ -201,8 +201,8 @@ fn head(env: &Env) -> Vec<u8> {
     [env.private.0.to_le_bytes(), env.agent_real.0.to_le_bytes()].concat()
 }
 
-/// See [`crate::thunk::globals`]; of 64-bit code. The trampoline leaves by `ret`, as the function has returned to where it was called from
-/// (`watched`).
+/// See [`crate::thunk::globals`]; of 64-bit code. The trampoline leaves by `ret`, as the function
+/// has returned to where it was called from (`watched`).
 pub(crate) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::new(at);
     asm.raw(&head(env));
