@@ -106,6 +106,7 @@ pub fn run(
         needs_symbols: needs_symbols(&compiled),
         flags,
         is_command: matches!(flags.target.target(), Target::Command(_)),
+        ended_by_a_hit: false,
         pace: Pace::default(),
         named: 0,
     };
@@ -152,7 +153,7 @@ fn alone(
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::install(false)?;
     outlet::start()?;
-    script.started(probes, flags.output.detail.quiet, sink)?;
+    script.started(probes, false, sink)?;
     script.begin(maps, sink)?;
     script.start_intervals();
     let end = flags.more.duration.map(|duration| Instant::now() + duration);
@@ -193,6 +194,7 @@ struct Running<'a> {
     needs_symbols: bool,
     flags: &'a Flags,
     is_command: bool,
+    ended_by_a_hit: bool,
     pace: Pace,
     /// Probes whose names are known to the script.
     named: usize,
@@ -224,7 +226,8 @@ impl Tool for Running<'_> {
             }
         }
         let heading = if self.script.layout.is_some() { 0 } else { own };
-        self.script.started(session.probes().len() + heading, self.flags.output.detail.quiet, sink)?;
+        let more_may_come = !session.awaited().is_empty();
+        self.script.started(session.probes().len() + heading, more_may_come, sink)?;
         self.script.start_intervals();
         Ok(())
     }
@@ -241,6 +244,7 @@ impl Tool for Running<'_> {
         if let Some(maps) = session.maps() {
             if self.script.exit.is_none() {
                 self.script.records(&records, maps, sink)?;
+                self.ended_by_a_hit = self.script.exit.is_some();
                 self.script.tick(maps, sink)?;
             }
         }
@@ -277,6 +281,10 @@ impl Tool for Running<'_> {
 
     fn wants_symbols(&self) -> bool {
         self.needs_symbols
+    }
+
+    fn ends_at_a_hit(&self) -> bool {
+        self.ended_by_a_hit
     }
 
     fn ends_command(&self) -> bool {
