@@ -111,9 +111,10 @@ impl Checker<'_> {
                 _ => self.error(span, "The ++ and -- operators must be applied to a map or variable"),
             },
             ExprKind::Binary(op, a, b) => {
-                // Above the largest number with a sign, it has none.
-                if let Some(n @ 0x8000_0000_0000_0000..) = self.literals(expr)?.and_then(|n| u64::try_from(n).ok()) {
-                    return Ok(Value { ty: Type::UINT, kind: ValueKind::Int(n) });
+                // A result above the largest number with a sign has none, and one below 0 has one.
+                if let Some(n) = self.literals(expr)?.filter(|n| !(0..=i128::from(i64::MAX)).contains(n)) {
+                    let ty = if n < 0 { Type::INT } else { Type::UINT };
+                    return Ok(Value { ty, kind: ValueKind::Int(n as u64) });
                 }
                 let (first, second) = (self.expr(a), self.expr(b)?);
                 let first = first?;
