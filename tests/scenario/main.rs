@@ -9,6 +9,7 @@ mod blocked;
 mod bpf;
 mod bpftrace;
 mod carried;
+mod command_line;
 mod counts;
 mod coverage;
 mod debugger;

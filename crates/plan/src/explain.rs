@@ -34,7 +34,8 @@ pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
     lines.push(field("address", &format!("{}, {place}", plan.asked)));
     lines.push(field("technique", &technique(plan)));
     let end = plan.site.plus(plan.region);
-    lines.push(field("replaces", &format!("{} to {end}, {} bytes", plan.site, plan.region.0)));
+    let bytes = if plan.region.0 == 1 { "1 byte".to_owned() } else { format!("{} bytes", plan.region.0) };
+    lines.push(field("replaces", &format!("{} to {end}, {bytes}", plan.site)));
     if let Some(lead) = &plan.lead {
         lines.push(field("stays", &instruction(plan.isa, &lead.insn)));
     }

@@ -45,6 +45,11 @@ pub trait Tool {
     fn wants_symbols(&self) -> bool {
         false
     }
+    /// If the tool has had enough: it was told so by a hit, after which others came.
+    fn ends_at_a_hit(&self) -> bool {
+        true
+    }
+
     /// Whether a command that was started is to end, too, once the user has what was asked for.
     fn ends_command(&self) -> bool {
         false
@@ -155,7 +160,9 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     notes(&session, &sink, &options, job.output.detail.verbose);
     let losses = Losses::new(&session, job.bundle);
     let costs = Costs::default();
-    let mut watch = Watch { session, tool, sink, signals, losses, costs, audit, requests: job.requests };
+    let requests = job.requests;
+    let lost = Vec::new();
+    let mut watch = Watch { session, tool, sink, signals, losses, lost, has_enough: false, costs, audit, requests };
 
     let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
     let detached = watch.session.detach();
@@ -220,6 +227,10 @@ struct Watch<'w> {
     sink: Sink,
     signals: Signals,
     losses: Losses,
+    /// What maps had lost when the tool had read its records; nothing before it did.
+    lost: Vec<u64>,
+    /// The tool has ended the session.
+    has_enough: bool,
     costs: Costs,
     audit: Audit,
     requests: &'w [Request],
@@ -249,6 +260,7 @@ impl Watch<'_> {
             if let Err(error) = self.audit.look(&self.session, self.requests) {
                 return Ok(End::Audit(error));
             }
+            self.has_enough = enough;
             let enough = enough || self.session.is_spent();
             let now = Instant::now();
             if enough || end.is_some_and(|end| now >= end) {
@@ -271,6 +283,7 @@ impl Watch<'_> {
                 self.losses.look(&self.session, &mut self.sink)?;
                 next_losses = now + LOSS_PERIOD;
             }
+            self.lost = self.losses.of_maps(&self.session);
             self.sink.flush()?;
             let deadline = [end, next_interval].into_iter().flatten().min();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
@@ -288,6 +301,9 @@ impl Watch<'_> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.costs.look(&mut self.session, self.requests, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
+        if self.has_enough && self.tool.ends_at_a_hit() {
+            self.losses.over(&self.session, &self.lost, &self.sink);
+        }
         self.losses.look(&self.session, &mut self.sink)?;
         self.losses.unfinished(&self.session, &mut self.sink)?;
         for (pid, reason) in self.session.unfollowed() {

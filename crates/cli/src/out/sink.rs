@@ -1,5 +1,5 @@
-//! Where lines go: data to stdout or a file, headings with it or, where a file is written, to
-//! stderr. A line is one row: whatever a name contains, it is escaped here (`out::escape`).
+//! Where lines go: data to stdout or a file, headings of tables with it or, where a file is
+//! written, to stderr; what the tool does at the moment to stderr. A line is one row: whatever a name contains, it is escaped here (`out::escape`).
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -125,7 +125,7 @@ impl Sink {
         if self.written && !self.json() { self.line("") } else { Ok(()) }
     }
 
-    /// A line that is no data: none with `-q` and in JSON.
+    /// The first line of a table: none with `-q` and in JSON.
     pub fn heading(&mut self, text: &str) -> io::Result<()> {
         if self.quiet || self.json() {
             return Ok(());
@@ -135,6 +135,13 @@ impl Sink {
             return Ok(());
         }
         self.line(text)
+    }
+
+    /// What the tool does from now on, on stderr: none with `-q` and in JSON.
+    pub fn progress(&self, text: &str) {
+        if !self.quiet && !self.json() {
+            say(text);
+        }
     }
 
     /// A remark for the user on stderr: none with `-q`.

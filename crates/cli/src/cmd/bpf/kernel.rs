@@ -301,8 +301,8 @@ impl Run<'_, '_> {
     fn end(&mut self, end: End, pid: i32) -> io::Result<()> {
         self.records()?;
         self.print_maps()?;
-        self.sink.heading("Detaching...")?;
         self.sink.flush()?;
+        self.sink.progress("Detaching...");
         for (index, ring) in self.rings.iter() {
             if let Ring::PerCpu(_, lost @ 1..) = ring {
                 self.sink.warn(&format!("Total lost event count: {lost} of {}", self.maps[*index].name()));
