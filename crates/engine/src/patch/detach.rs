@@ -388,15 +388,19 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
             Ok(Turn::Done)
         },
     )?;
-    let listed = ours.iter().find(shared).map(|m| m.len);
-    let len = listed.or_else(|| maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0));
+    let listed = ours.iter().find(shared).map(|m| Len(m.len));
+    // Killed before it was listed.
+    let len = listed.unwrap_or_else(|| discovery::mapped_len(&maps, found.shared_va));
     let left_open = !process.descriptors(MEMFD_LINK).is_empty();
     hold.stopped("unmapping", |stopped| {
         let mut remote = Remote(stopped);
         if left_open {
             close_all(&mut remote)?;
         }
-        Ok(len.map_or(Ok(()), |len| remote.unmap(found.shared_va, Len(len)))?)
+        if len == Len(0) {
+            return Ok(());
+        }
+        Ok(remote.unmap(found.shared_va, len)?)
     })
 }
 
