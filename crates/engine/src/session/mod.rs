@@ -480,7 +480,14 @@ impl Session {
         for other in &mut self.others {
             result = result.and(other.detach());
         }
-        result.and(follow.map_or(Ok(()), Follow::detach_children))
+        if let Some(mut follow) = follow {
+            result = result.and(follow.detach_children());
+            // Nobody may have looked for them before.
+            for pid in follow.take_refused() {
+                self.leave_stranger(pid);
+            }
+        }
+        result
     }
 
     fn detach_own(&mut self) -> Result<(), SessionError> {
