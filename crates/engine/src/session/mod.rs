@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sidestep_isa::Va;
-use sidestep_sys::{Process, TscScale};
+use sidestep_sys::{Ending, Process, TscScale};
 
 use crate::api::{
     AttachStats, Bundle, Counts, Entry, ExitStatus, Options, Probe, Record, Refused, Request, Stops, Target,
@@ -472,6 +472,7 @@ impl Session {
     /// Removes every trace from the target, or from all of its processes. Idempotent; fine when
     /// they are gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
+        let _ending = Ending::begin();
         let mut follow = self.follow.take();
         if let Some(follow) = &mut follow {
             follow.stop_listening();
@@ -512,21 +513,6 @@ impl Session {
     /// Readable when a process wants something of the session: then [`Session::poll`] is due.
     pub fn wakes(&self) -> Option<BorrowedFd<'_>> {
         self.follow.as_ref().map(Follow::wakes)
-    }
-
-    /// Waits for the end of a spawned command (after a detach, for example); `Exited(None)` at once
-    /// for an attached one.
-    pub fn wait(&mut self) -> TargetState {
-        match &mut self.child {
-            None => TargetState::Exited(None),
-            Some(child) => match child.wait() {
-                Ok(status) => {
-                    self.state = TargetState::Exited(Some(exit_status(status)));
-                    self.state
-                }
-                Err(_) => self.state,
-            },
-        }
     }
 
     /// Why a fault of a displaced instruction shows its handler, or a core file, an address of ours
