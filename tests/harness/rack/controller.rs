@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
+use super::patience::HANGS;
 use super::{Failure, Scene, Wrong};
 use crate::process::{LIMIT, Output, Running, lines};
 use crate::tool::{is_heading, sidestep};
@@ -68,14 +69,14 @@ impl Controller {
         let mut calls = 0;
         while !self.has_begun() {
             if self.ended {
-                let output = self.end(scene, LIMIT)?;
+                let output = self.end(scene)?;
                 if output.code() == 0 {
                     return Err(Failure::new(Wrong::Tool, format!("ended without a word: {output}")));
                 }
                 return Ok((Begun::Refused, calls));
             }
-            if self.started.elapsed() > 3 * LIMIT {
-                return Err(Failure::new(Wrong::Tool, format!("no attach after {:?}: {}", 3 * LIMIT, self.what)));
+            if self.started.elapsed() > HANGS {
+                return Err(Failure::new(Wrong::Tool, format!("no attach after {HANGS:?}: {}", self.what)));
             }
             match idle {
                 true => std::thread::sleep(Duration::from_millis(2)),
@@ -89,7 +90,7 @@ impl Controller {
     /// Ctrl-C, and what it wrote.
     pub fn stop(self, scene: &mut Scene) -> Result<Output, Failure> {
         self.running.signal(libc::SIGINT);
-        let output = self.end(scene, 2 * LIMIT)?;
+        let output = self.end(scene)?;
         match output.code() {
             0 => Ok(output),
             // The program is as it was, but for memory: other sessions go on.
@@ -120,14 +121,14 @@ impl Controller {
     }
 
     /// Waits for its end. A panic, a signal, or no end in time is a failure.
-    pub fn end(mut self, scene: &mut Scene, limit: Duration) -> Result<Output, Failure> {
-        let end = Instant::now() + limit;
+    pub fn end(mut self, scene: &mut Scene) -> Result<Output, Failure> {
+        let end = Instant::now() + HANGS;
         while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             self.seen += &format!("{line}\n");
         }
         let ended = self.running.end(end.saturating_duration_since(Instant::now()) + Duration::from_secs(1));
         let mut output = ended.map_err(|output| {
-            let what = format!("no end after {limit:?}: {}\n{}\n{output}", self.what, self.seen);
+            let what = format!("no end after {HANGS:?}: {}\n{}\n{output}", self.what, self.seen);
             Failure::new(Wrong::Tool, what)
         })?;
         output.stdout = self.seen;
