@@ -225,7 +225,15 @@ impl Program {
 
     /// The same, but `None` if the program ended instead.
     pub fn try_answer(&mut self) -> Option<i64> {
-        self.lines.recv_timeout(LIMIT).ok()?.parse().ok()
+        self.next_line(LIMIT).ok()?.parse().ok()
+    }
+
+    /// The next line that it prints.
+    ///
+    /// # Errors
+    /// There is none within the time, or the program has ended.
+    pub fn next_line(&mut self, limit: Duration) -> Result<String, RecvTimeoutError> {
+        self.lines.recv_timeout(limit)
     }
 
     /// Sends a command and returns its answer.

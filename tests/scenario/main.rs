@@ -41,6 +41,7 @@ mod promotion;
 mod protection;
 mod provider;
 mod races;
+mod rack;
 mod random;
 mod realworld;
 mod records;

@@ -101,6 +101,9 @@ pub enum SessionError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// The user has asked for the end before the probes were there.
+    #[error("interrupted before the probes were there")]
+    Interrupted,
     /// No process was given.
     #[error("there is no process to attach to; give one with -p")]
     NoTarget,

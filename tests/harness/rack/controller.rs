@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use super::patience::HANGS;
 use super::{Failure, Scene, Wrong};
 use crate::process::{LIMIT, Output, Running};
 use crate::tool::{Written, sidestep};
@@ -52,14 +53,14 @@ impl Controller {
         let mut calls = 0;
         while !self.has_begun() {
             if self.ended {
-                let output = self.end(scene, LIMIT)?;
+                let output = self.end(scene)?;
                 if output.code() == 0 {
                     return Err(Failure::new(Wrong::Tool, format!("ended without a word: {output}")));
                 }
                 return Ok((Begun::Refused, calls));
             }
-            if self.started.elapsed() > 3 * LIMIT {
-                return Err(Failure::new(Wrong::Tool, format!("no attach after {:?}: {}", 3 * LIMIT, self.what)));
+            if self.started.elapsed() > HANGS {
+                return Err(Failure::new(Wrong::Tool, format!("no attach after {HANGS:?}: {}", self.what)));
             }
             match idle {
                 true => std::thread::sleep(Duration::from_millis(2)),
@@ -73,7 +74,7 @@ impl Controller {
     /// Ctrl-C, and what it wrote.
     pub fn stop(self, scene: &mut Scene) -> Result<Output, Failure> {
         self.running.signal(libc::SIGINT);
-        let output = self.end(scene, 2 * LIMIT)?;
+        let output = self.end(scene)?;
         match output.code() {
             0 => Ok(output),
             // The program is as it was, but for memory: other sessions go on.
@@ -104,14 +105,14 @@ impl Controller {
     }
 
     /// Waits for its end. A panic, a signal, or no end in time is a failure.
-    pub fn end(mut self, scene: &mut Scene, limit: Duration) -> Result<Output, Failure> {
-        let end = Instant::now() + limit;
+    pub fn end(mut self, scene: &mut Scene) -> Result<Output, Failure> {
+        let end = Instant::now() + HANGS;
         self.written.rest(|| end.saturating_duration_since(Instant::now()));
         let ended = self.running.end(end.saturating_duration_since(Instant::now()) + Duration::from_secs(1));
         let is_late = ended.is_err();
         let output = self.written.output(ended.unwrap_or_else(|output| output));
         if is_late {
-            return Err(Failure::new(Wrong::Tool, format!("no end after {limit:?}: {}\n{output}", self.what)));
+            return Err(Failure::new(Wrong::Tool, format!("no end after {HANGS:?}: {}\n{output}", self.what)));
         }
         scene.log(&output.to_string());
         if ![0, 1].contains(&output.code()) || output.stderr.contains("panicked") {

@@ -11,7 +11,7 @@ use sidestep_engine::{
 use super::audit::Audit;
 use super::costs::Costs;
 use super::losses::Losses;
-use super::{is_closed_pipe, progress};
+use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
 use crate::out::outlet;
 use crate::out::sink::Sink;
@@ -164,7 +164,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let lost = Vec::new();
     let mut watch = Watch { session, tool, sink, signals, losses, lost, has_enough: false, costs, audit, requests };
 
-    let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
+    let mut end = watch.probing(job.timing).unwrap_or_else(|error| watch.unwritten(error));
     let detached = watch.session.detach();
     watch.audit.because(end.reason());
     let audited = watch.audit.end();
@@ -177,10 +177,11 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
         ));
     }
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
-    let mut hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
+    let mut hurry = outlet::is_wanted().is_err();
     if !hurry && !matches!(end, End::Output(_)) {
         match watch.results(&end) {
             Ok(written) => hurry = !written,
+            Err(error) if outlet::is_given_up(&error) => hurry = true,
             Err(error) => end = End::Output(error),
         }
     }
@@ -192,7 +193,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     audited?;
     match end {
         End::Audit(error) => Err(error),
-        End::Output(error) if !is_closed_pipe(&error) => {
+        End::Output(error) if !is_unwanted(&error) => {
             Err(anyhow::Error::new(error).context("cannot write the results"))
         }
         _ => Ok(code),
@@ -295,6 +296,14 @@ impl Watch<'_> {
         }
     }
 
+    /// Why the results could not be written.
+    fn unwritten(&self, error: io::Error) -> End {
+        match self.signals.wait(Duration::ZERO) {
+            Some(signal) if outlet::is_given_up(&error) => End::Signal(signal),
+            _ => End::Output(error),
+        }
+    }
+
     /// After the detach: what is still in the rings and maps. False: a signal came before somebody
     /// had read it.
     fn results(&mut self, end: &End) -> io::Result<bool> {
@@ -356,17 +365,13 @@ impl Watch<'_> {
         };
         let (mut told, mut killed_it) = (false, false);
         loop {
-            let state = match self.session.poll() {
-                // What `execve` put in its place is the command still, but nothing that the session
-                // looks at.
-                TargetState::Executed => self.session.wait(),
-                state => state,
-            };
-            match state {
+            match self.session.poll() {
                 TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
                 TargetState::Exited(Some(ExitStatus::Signal(signal))) => return killed(signal),
-                TargetState::Exited(None) | TargetState::Executed => return ExitCode::SUCCESS,
-                TargetState::Running => {}
+                TargetState::Exited(None) => return ExitCode::SUCCESS,
+                // What `execve` put in its place is the command still, but nothing that the session
+                // looks at.
+                TargetState::Running | TargetState::Executed => {}
             }
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if handed_on.is_some() && (signal.is_some() || late) && !killed_it {

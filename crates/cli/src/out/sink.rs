@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::escape;
-use super::outlet::Outlet;
+use super::outlet::{self, Outlet};
 use crate::flags::{Format, Output};
 
 /// Who reads what is printed.
@@ -105,6 +105,7 @@ impl Sink {
 
     /// A line of data, which is one row whatever is in it.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
+        outlet::is_wanted()?;
         self.written = true;
         writeln!(self.data, "{}", escape::row(text))
     }
@@ -116,6 +117,7 @@ impl Sink {
 
     /// The same of bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        outlet::is_wanted()?;
         self.written = true;
         self.data.write_all(bytes)
     }

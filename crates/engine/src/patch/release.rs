@@ -17,10 +17,10 @@
 
 use std::collections::HashSet;
 use std::mem::offset_of;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::Va;
-use sidestep_sys::{Mapping, Process, Stopped, arch};
+use sidestep_sys::{Limit, Mapping, Process, Stopped, arch};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::signals::set_of;
 use sidestep_wire::{Flow, Header, JournalEntry, Private, ProbeDesc};
@@ -137,10 +137,10 @@ fn release_guards(hold: &mut Hold<'_>, found: &Found, guards: &[Site], room: &Ro
         journal: Journal::of(&process, found, &others)?,
         indices: guards.iter().map(|guard| guard.index).collect(),
     };
-    let begin = Instant::now();
+    let limit = Limit::after(PATIENCE);
     let mut pause = Duration::from_micros(200);
     while !hold.stopped("signals", |stopped| guards.give_up(stopped, room))? {
-        if begin.elapsed() > PATIENCE {
+        if limit.is_over() {
             return Err(SessionError::Occupied { pid: process.pid() });
         }
         std::thread::sleep(pause);

@@ -18,7 +18,7 @@ use sidestep_engine::{Arguments, Cookie, Entry, Files, Place, Request, Value};
 use super::load::Loaded;
 use super::print::Printer;
 use crate::cmd::funccount::timestamp;
-use crate::cmd::{is_closed_pipe, usage};
+use crate::cmd::{is_unwanted, usage};
 use crate::flags::Bpf;
 use crate::out::outlet;
 use crate::out::sink::Sink;
@@ -68,7 +68,7 @@ pub fn run(flags: &Bpf, pid: i32, loaded: &Loaded, printer: &Printer<'_>) -> any
             run.sink.end()
         });
     match result {
-        Err(error) if !is_closed_pipe(&error) => Err(anyhow::Error::new(error).context("cannot write the results")),
+        Err(error) if !is_unwanted(&error) => Err(anyhow::Error::new(error).context("cannot write the results")),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
