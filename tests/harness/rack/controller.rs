@@ -21,7 +21,7 @@ pub(super) struct Controller {
 /// What became of an attach.
 pub(super) enum Begun {
     /// It traces.
-    Attached(Controller),
+    Attached(Box<Controller>),
     /// It was refused.
     Refused,
 }
@@ -68,7 +68,7 @@ impl Controller {
             }
         }
         scene.round.sessions[0] += 1;
-        Ok((Begun::Attached(self), calls))
+        Ok((Begun::Attached(Box::new(self)), calls))
     }
 
     /// Ctrl-C, and what it wrote.

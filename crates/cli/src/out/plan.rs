@@ -45,7 +45,7 @@ pub fn json(site: &Explained) -> String {
                 ("address", text(&now.asked)),
                 ("technique", text(&now.technique)),
                 ("site", text(&now.site)),
-                ("bytes", json::number(now.region.0.into())),
+                ("bytes", json::number(now.region.0)),
                 ("returns", returns),
                 ("blocked_by", json::array(plan.blocked_by.iter().map(|va| text(va)))),
                 ("rejected", json::array(rejected)),
