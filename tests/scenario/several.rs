@@ -225,8 +225,8 @@ fn plain_text_of_gnutls() {
     });
 }
 
-/// What the processes of a session share was taken for something that a controller had left: whoever
-/// came next unmapped it in the second process, which crashed at its next hit.
+/// What the processes of a session share was taken for something that a controller had left:
+/// whoever came next unmapped it in the second process, which crashed at its next hit.
 #[test]
 fn another_session_unmapped_what_the_processes_of_one_share() {
     let Some(path) = target("counts") else { return };

@@ -175,8 +175,8 @@ const ISA_OUTSIDE: [&str; 15] = [
     "symbols/src/usdt/spec.rs",
 ];
 
-/// Words of an instruction set in code, outside of comments, texts and tests; and texts that are the
-/// name of a register.
+/// Words of an instruction set in code, outside of comments, texts and tests; and texts that are
+/// the name of a register.
 fn words_of_an_isa(text: &str) -> Vec<String> {
     const REGISTERS: [&str; 11] = ["rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip", "eflags", "orig_rax"];
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();

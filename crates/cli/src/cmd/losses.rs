@@ -111,8 +111,8 @@ impl Losses {
 
     /// A hit has ended the session. `before` is what maps had lost when their rings were emptied
     /// before that. The ring of the thread that ended it had room for that hit, so that it has lost
-    /// only what came later; what others lost may have come shortly before. Neither is called a loss,
-    /// and both are said.
+    /// only what came later; what others lost may have come shortly before. Neither is called a
+    /// loss, and both are said.
     pub fn over(&mut self, session: &Session, before: &[u64], sink: &Sink) {
         let now = self.of_maps(session);
         let before = before.iter().chain(std::iter::repeat(&0));

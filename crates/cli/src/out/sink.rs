@@ -1,5 +1,6 @@
 //! Where lines go: data to stdout or a file, headings of tables with it or, where a file is
-//! written, to stderr; what the tool does at the moment to stderr. A line is one row: whatever a name contains, it is escaped here (`out::escape`).
+//! written, to stderr; what the tool does at the moment to stderr. A line is one row: whatever a
+//! name contains, it is escaped here (`out::escape`).
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
