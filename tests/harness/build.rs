@@ -124,6 +124,7 @@ const RECIPES: &[Recipe] = &[
     recipe("passed", &["rustc", "-O", "-g", "--edition=2024"], &["passed.rs"]),
     recipe("words-musl", &["musl-gcc", "-O2", "-static"], &["words.c"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
+    recipe("nosplit", &["go", "build"], &["nosplit.go"]),
     recipe("goabi", &["go", "build"], &["goabi.go"]),
     recipe("served", &["go", "build"], &["served.go"]),
     recipe("goroutines", &["go", "build"], &["goroutines.go"]),

@@ -95,6 +95,21 @@ impl Handler {
         }
     }
 
+    /// Without programs as parts of the detour that need memory of the stack: thunks see to it that
+    /// the stack of a goroutine has enough.
+    #[must_use]
+    pub fn on_goroutine(mut self) -> Handler {
+        let program = match &mut self {
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => program,
+            Handler::Exit { run: AtExit::Program(program), .. } => program,
+            _ => return self,
+        };
+        let is_small = |verified: &Rc<Verified>| verified.program.functions.iter().all(|function| function.stack == 0);
+        program.inline = program.inline.take().filter(is_small);
+        program.filter = program.filter.take().filter(is_small);
+        self
+    }
+
     /// Number of its probe.
     #[must_use]
     pub fn probe(&self) -> u32 {

@@ -91,6 +91,11 @@ impl Frame {
         self.context.has(context::offset(reg))
     }
 
+    /// Bytes of stack that it takes at most.
+    pub fn bytes(&self) -> i32 {
+        ABOVE + 16 * (numbers(self.xmm).len() as i32 + 1)
+    }
+
     /// Saves registers as drawn above. Afterwards `rbx` is the frame, `rsp` is 16-aligned, and all
     /// other registers hold what they did, except `rax` and `rcx`.
     pub fn save(&self, asm: &mut Asm) {

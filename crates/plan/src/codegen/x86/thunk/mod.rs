@@ -125,15 +125,15 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool, goroutine: Option<i3
     let missed = asm.label();
     let out = asm.label();
     let frame = place.frame(env, env.context, env.changes);
+    if goroutine.is_some() {
+        goroutine::check_room(asm, env, frame.bytes(), frame.above_sp);
+    }
     frame.save(asm);
     let probe = ABOVE + 8;
     if env.context.has_ip() {
         asm.load32(Reg::Rcx, Reg::Rbx, probe);
         program::load_site(asm, env);
         asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
-    }
-    if goroutine.is_some() {
-        goroutine::check_room(asm, env, missed);
     }
     find_entry(asm, env);
     asm.test(Reg::Rax);

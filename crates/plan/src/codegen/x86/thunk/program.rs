@@ -22,13 +22,13 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     // stack: return, probe
     let (missed, out, busy, go) = (asm.label(), asm.label(), asm.label(), asm.label());
     let frame = place.frame(env, program.context, program.changes);
+    if program.goroutine.is_some() {
+        goroutine::check_room(asm, env, frame.bytes(), frame.above_sp);
+    }
     frame.save(asm);
     if program.overrides {
         // Also where the program does not run: the stack may hold what an earlier hit left.
         asm.store_imm(Reg::Rbx, hit!(overridden), 0);
-    }
-    if program.goroutine.is_some() {
-        goroutine::check_room(asm, env, missed);
     }
     find_entry(asm, env);
     asm.test(Reg::Rax);
