@@ -58,7 +58,7 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
     }
 }
 
-/// The length of the copy that [`relocate`] makes, wherever it goes: of most instruction sets it
+/// The length of the copy that [`relocate()`] makes, wherever it goes: of most instruction sets it
 /// depends on the instruction only. `from` may be a link-time or run-time address.
 ///
 /// # Errors

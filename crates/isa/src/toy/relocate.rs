@@ -14,7 +14,7 @@ use super::{Insn, LINK, WORD, decode, op, word, word_16, word_24};
 use crate::relocate::RelocateError;
 use crate::{Len, Va};
 
-/// The length of the copy that [`relocate`] makes.
+/// The length of the copy that [`relocate()`] makes.
 ///
 /// # Errors
 /// It is no instruction.

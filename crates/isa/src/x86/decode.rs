@@ -353,7 +353,7 @@ impl Insn {
     }
 
     /// Whether it jumps through a register, or through a word of the stack: then the value may be a
-    /// computed one, and [`crate::x86::indirect`] has to say where it came from. Jumps through
+    /// computed one, and [`crate::indirect`] has to say where it came from. Jumps through
     /// other memory go where a stored pointer says.
     #[must_use]
     pub fn jumps_through_value(&self) -> bool {

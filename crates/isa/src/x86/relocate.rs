@@ -198,7 +198,7 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
     done
 }
 
-/// The length of the copy that [`relocate`] makes, wherever it goes. `from` may be a link-time or
+/// The length of the copy that [`relocate()`] makes, wherever it goes. `from` may be a link-time or
 /// run-time address.
 pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
     Ok(match form(isa, bytes, from)? {
