@@ -41,8 +41,8 @@ fn unless_short(asm: &mut Asm, env: &Env, need: i32, above: i32, enough: Label) 
 }
 
 /// At the start of a thunk, with the return address and the number of the probe on the stack: where
-/// there is not even room for its frame and to look for the thread's state, counts the hit as missed
-/// and returns. Nothing but these three words is written before that is known. `above` is how far
+/// there is not even room for its frame and to look for the thread's state, counts the hit as
+/// missed and returns. Nothing but three words is written before that is known. `above` is how far
 /// above the stack pointer the site's lies. Registers and flags stay.
 pub(super) fn check_room(asm: &mut Asm, env: &Env, frame: i32, above: i32) {
     const SAVED: [Reg; 3] = [Reg::Rax, Reg::Rcx, Reg::Rdx];
