@@ -18,7 +18,8 @@ const INIT: i32 = 1;
 pub(crate) struct Family {
     /// Of the memory.
     inode: u64,
-    /// Processes that do not have it: memory is inherited, so they never will.
+    /// Processes that did not have it. Members inherit it, so these are none; but somebody may give
+    /// it to them later ([`Family::look_anew`]).
     strangers: HashSet<i32>,
     /// Members, also those that have ended, with when they began.
     known: HashMap<i32, (u64, Credentials)>,
@@ -60,6 +61,13 @@ impl Family {
         holders.sort_unstable();
         holders.retain(|pid| self.is_kin(*pid));
         holders
+    }
+
+    /// As [`Family::look`], also at those that did not have the memory before: somebody may have
+    /// given it to them since, or their ids may be those of others by now.
+    pub fn look_anew(&mut self) -> Vec<i32> {
+        self.strangers.clear();
+        self.look()
     }
 
     /// The process that calls itself by this id.

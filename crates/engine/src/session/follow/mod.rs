@@ -300,7 +300,7 @@ impl Follow {
             return result;
         }
         for _ in 0..ROUNDS {
-            let left: Vec<i32> = self.family.look().into_iter().filter(|pid| !failed.contains(pid)).collect();
+            let left: Vec<i32> = self.family.look_anew().into_iter().filter(|pid| !failed.contains(pid)).collect();
             if left.is_empty() {
                 break;
             }
