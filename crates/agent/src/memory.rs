@@ -50,6 +50,25 @@ impl Agent {
         unsafe { &*self.private }
     }
 
+    /// The session that owns the signals: this one, or the one whose signals it shares.
+    #[must_use]
+    pub fn owner(self) -> Agent {
+        match self.private().owner.load(Ordering::Acquire) {
+            0 => self,
+            at => Agent { private: at as *const Private },
+        }
+    }
+
+    /// All sessions that use the signals of this one, itself first.
+    pub fn sharing(self) -> impl Iterator<Item = Agent> {
+        let len = self.private().signals.sharers_len.load(Ordering::Acquire) as usize;
+        let sharer = move |index: usize| match self.private().signals.sharers.get(index)?.load(Ordering::Acquire) {
+            0 => None,
+            at => Some(Agent { private: at as *const Private }),
+        };
+        core::iter::once(self).chain((0..len).filter_map(sharer))
+    }
+
     /// Head of the shared region.
     #[inline(always)]
     #[must_use]

@@ -29,10 +29,10 @@ const EINVAL: i64 = -22;
 /// and those with the highest bit are the kernel's: its answer is cheaper than a fault.
 #[inline(always)]
 fn is_direct(agent: Agent, from: u64) -> bool {
-    let signals = &agent.private().signals;
+    let readable = || agent.private().signals.readable.load(Ordering::Relaxed) == 1;
     // Of two faults at a time on one stack, one handler would overwrite the other.
-    let may_fault =
-        || signals.readable.load(Ordering::Relaxed) == 1 && signals.shared_stack.load(Ordering::Relaxed) == 0;
+    let is_shared = || agent.owner().private().signals.shared_stack.load(Ordering::Relaxed) != 0;
+    let may_fault = || readable() && !is_shared();
     (PAGE..arch::ADDRESS_END).contains(&from) && may_fault()
 }
 

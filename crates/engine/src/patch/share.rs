@@ -15,8 +15,7 @@
 //!
 //! Plans are made for the original code, so they are alike. Only jumps that displace the same
 //! instructions, and need nothing but their five bytes, can be shared; all else is refused, as are
-//! overlaps. Signals have one owner: other sessions take none, unless that one gives them up
-//! ([`super::release`]).
+//! overlaps. Signals have one owner, and the others share them ([`crate::target::signals`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -51,6 +50,8 @@ const REGION_MAX: u64 = 64;
 #[derive(Clone, Default)]
 pub(crate) struct Others {
     sessions: Vec<Found>,
+    /// The shared regions of those that have guards.
+    guarding: Vec<Va>,
     /// By address.
     sites: BTreeMap<u64, Vec<Theirs>>,
 }
@@ -60,6 +61,8 @@ pub(crate) struct Others {
 struct Theirs {
     controller: i32,
     entry: JournalEntry,
+    /// It guards a system call.
+    guards: bool,
     /// Why nobody can have the same site.
     alone: Option<&'static str>,
 }
@@ -87,6 +90,9 @@ impl Others {
             let read =
                 || Ok::<_, SessionError>((found.entries(process)?, found.traps(process)?, found.sites(process)?));
             let Ok((entries, traps, sites)) = read() else { continue };
+            if sites.iter().any(Site::is_guard) {
+                others.guarding.push(found.shared_va);
+            }
             // A blank one says nothing.
             for (site, entry) in sites.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
                 let inner = || traps.range(entry.site + 1..entry.site + JUMP as u64).next().is_some();
@@ -98,7 +104,7 @@ impl Others {
                     () if post() => Some("it runs behind the instruction"),
                     () => None,
                 };
-                let theirs = Theirs { controller: found.controller_pid, entry, alone };
+                let theirs = Theirs { controller: found.controller_pid, entry, guards: site.is_guard(), alone };
                 others.sites.entry(entry.site).or_default().push(theirs);
             }
             others.sessions.push(found);
@@ -111,23 +117,22 @@ impl Others {
         &self.sessions
     }
 
-    /// The session that has taken signals.
-    pub fn holder(&self) -> Option<&Found> {
-        self.sessions.iter().find(|found| found.taken != 0)
+    /// The session that owns the signals, or would: the first one that has guards.
+    pub fn owner(&self) -> Option<&Found> {
+        let owners = || self.sessions.iter().filter(|found| found.owner == Va(0));
+        let guards = |found: &&Found| self.guarding.contains(&found.shared_va);
+        owners().find(|found| found.taken != 0).or_else(|| owners().find(guards))
     }
 
-    /// Its controller.
-    pub fn signals(&self) -> Option<i32> {
-        self.holder().map(|found| found.controller_pid)
+    /// The detours of their guards.
+    pub fn guards(&self) -> Vec<Range<u64>> {
+        let guards = self.sites.values().flatten().filter(|theirs| theirs.guards).map(|theirs| &theirs.entry);
+        guards.map(|entry| entry.detour..entry.detour + u64::from(entry.detour_len)).collect()
     }
 
-    /// How it will be when that session has given them up, with these guards ([`super::release`]).
-    pub fn without(&mut self, guards: &[Site]) {
-        for guard in guards {
-            let theirs = self.sites.get_mut(&guard.entry.site);
-            theirs.into_iter().for_each(|all| all.retain(|theirs| theirs.entry.detour != guard.entry.detour));
-        }
-        self.sessions.iter_mut().for_each(|found| (found.signals, found.taken) = (0, 0));
+    /// Does a guard of others do at a site what one of ours would?
+    pub fn guard(&self, site: u64) -> bool {
+        self.sites.get(&site).is_some_and(|all| all.iter().any(|theirs| theirs.guards))
     }
 
     /// Have others probes at a site, enabled or not?
@@ -157,7 +162,7 @@ impl Others {
         let near = self.sites.range(start..needs.end.max(island.end)).flat_map(|(_, theirs)| theirs);
         let is_there = |theirs: &&Theirs| theirs.entry.newest != 0 || theirs.entry.own == ISLAND;
         near.filter(is_there).find_map(|theirs| {
-            let Theirs { controller, entry, alone } = theirs;
+            let Theirs { controller, entry, guards, alone } = theirs;
             let takes = takes(entry);
             let meets = |range: &Range<u64>| takes.start < range.end && range.start < takes.end;
             let why = match alone {
@@ -167,15 +172,18 @@ impl Others {
                 None if !is_alike(plan, entry) => "only one of the two needs nothing but a jump",
                 None => return None,
             };
-            Some(format!("process {controller} has a probe at {}, and {why}: end that first", Va(entry.site)))
+            let at = Va(entry.site);
+            Some(match guards {
+                true => format!("a guard of all sessions that use signals is at {at}, and {why}: end those first"),
+                false => format!("process {controller} has a probe at {at}, and {why}: end that first"),
+            })
         })
     }
 
     /// Can jumps lead from and to a detour at a site that others have?
     pub fn reach(&self, site: u64, detour: u64, resumes_at: u64) -> bool {
         let can = |from: u64, to: u64| jump_patch(arch::ISA, Va(from), Va(to)).is_ok();
-        let mut theirs = self.at(site).filter(|entry| !entry.is_given_up());
-        theirs.all(|entry| can(entry.resumes_at(), detour) && can(resumes_at, entry.detour))
+        self.at(site).all(|entry| can(entry.resumes_at(), detour) && can(resumes_at, entry.detour))
     }
 
     /// Makes of what is at a site what would be there without the others.
