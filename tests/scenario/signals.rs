@@ -2,11 +2,12 @@
 //! not be there. The first owns the signals, the others share them, and any may end first.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sidestep_tests::build::installed;
 use sidestep_tests::process::{LIMIT, Program, eventually, run};
-use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::tool::{Tracing, Width, sidestep};
 use sidestep_tests::{Snapshot, skip};
 
 use super::carried::status;
@@ -173,6 +174,7 @@ pub fn signals_of_the_program_stay_its_own() {
             let second = session(two, &pid, &["libc:getppid"]);
             assert_eq!(program.ask("direct 20"), 20, "its mask is another one");
             program.ask("unblock 0");
+            program.ask("install 0");
             assert_eq!(program.ask("mixed 50"), 100);
             program.ask("block 0");
             let (went, stays) = if first_goes { (first, second) } else { (second, first) };
@@ -256,6 +258,40 @@ pub fn others_come_and_go_under_load() {
     before.assert_same_but_data(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0);
     program.finish().ok();
+}
+
+/// The second one's traps are hit all the time by 64 threads, while the owner of the signals ends,
+/// further sessions come and go, and one of them is killed.
+#[test]
+pub fn no_hit_is_lost_when_the_owner_ends() {
+    const CALLS: u64 = 500;
+    let width = Width::of_test();
+    for build in ["counts", "counts-ibt"] {
+        let Some((mut program, pid)) = start(build) else { return };
+        program.ask("threads 1");
+        let before = Snapshot::of(program.pid());
+        let owner = session(TRAPS, &pid, &["even"]);
+        let counting = session(TRAPS, &pid, &["leaf"]);
+        let done = AtomicBool::new(false);
+        let mut rounds = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                width.set();
+                owner.stop();
+                session(TRAPS, &pid, &["seven"]).stop();
+                session(TRAPS, &pid, &["fib"]).kill();
+                session(&["--live"], &pid, &["fib"]).stop();
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                program.ask(&format!("threads {CALLS}"));
+                rounds += 1;
+            }
+        });
+        counting.stop().assert_count("leaf", rounds * 64 * CALLS);
+        before.assert_same_but_data(&Snapshot::of(program.pid()));
+        program.finish().ok();
+    }
 }
 
 /// Threads are in guards all the time, which do not change hands when the owner ends.

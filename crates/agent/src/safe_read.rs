@@ -36,6 +36,21 @@ fn is_direct(agent: Agent, from: u64) -> bool {
     (PAGE..arch::ADDRESS_END).contains(&from) && may_fault()
 }
 
+/// Where a load of a session's agent goes on that has failed at `ip`; `None` = that is no load.
+/// Each session has an agent of its own, and only that one knows the addresses.
+pub fn after_fault(agent: Agent, ip: u64) -> Option<u64> {
+    let next = match agent.private().after_fault {
+        0 => return load::after_fault(ip),
+        at => {
+            // SAFETY: the controller put the address of `agent_after_fault` there. That agent stays
+            // mapped as long as the session shares the signals, or has them.
+            let ask: extern "C" fn(u64) -> u64 = unsafe { core::mem::transmute(at as *const ()) };
+            ask(ip)
+        }
+    };
+    (next != 0).then_some(next)
+}
+
 /// Copies `len` bytes; gives how many were copied before the first that cannot be read.
 ///
 /// # Safety

@@ -11,7 +11,7 @@ use core::ptr::{addr_of, addr_of_mut};
 use sidestep_wire::SigAction;
 use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
-use crate::arch::{self, DEBUG_EXCEPTION, JUMP, SI_ADDR, UCONTEXT_IP, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, load, nr};
+use crate::arch::{self, DEBUG_EXCEPTION, JUMP, SI_ADDR, UCONTEXT_IP, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, nr};
 use crate::fault::{self, BUS_MCEERR_AO, Hidden};
 use crate::memory::Agent;
 use crate::thread::{self, is_borrower};
@@ -70,8 +70,7 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
         },
         // Not one that was sent while such a load was under way.
         SIGSEGV | SIGBUS if code > 0 => {
-            let loads = |session: Agent| session.private().loads;
-            if let Some(next) = agent.sharing().find_map(|session| load::after_fault(loads(session), ip)) {
+            if let Some(next) = agent.sharing().find_map(|session| safe_read::after_fault(session, ip)) {
                 // SAFETY: `ip_at` is a word of the context. On return, the kernel takes the
                 // instruction pointer from there.
                 unsafe { arch::write_word(ip_at, next) };

@@ -85,9 +85,9 @@ pub struct Private {
     /// Run-time address of the private region of the session that owns the signals, if that is
     /// another one; 0 = this one does, or takes none. It is written once.
     pub owner: AtomicU64,
-    /// Run-time address of the agent's code for loads that may fault. It is the same in all builds
-    /// with one [`crate::header::VERSION`], so an owner knows where such a load of a sharer goes on.
-    pub loads: u64,
+    /// Run-time address of the agent's function that knows where a load that failed goes on: the
+    /// owner of the signals gets the faults of all agents.
+    pub after_fault: u64,
     /// Signals of ours.
     pub signals: Signals,
     /// Run-time addresses of tables of the calls that goroutines make, 0 = none yet: the agent's
@@ -449,8 +449,8 @@ impl ProbeDesc {
 pub struct TrapEntry {
     /// Run-time address of the trap byte; 0 = empty.
     pub site: u64,
-    /// Where to go on; 0 = nowhere any more, the session has ended. With [`TrapEntry::RECORD`], a [`TrapRecord`] is there instead, and the copy
-    /// of the instruction behind it.
+    /// Where to go on. With [`TrapEntry::RECORD`], a [`TrapRecord`] is there instead, and the copy
+    /// of the instruction behind it. 0 = the site is nobody's any more.
     pub detour: u64,
 }
 

@@ -76,8 +76,8 @@ pub struct Signals {
     pub shared_stack: AtomicU32,
     /// 1: the session has ended. Its handler and its guards stay for the sharers.
     pub retained: AtomicU32,
-    /// 0.
-    pub pad: u32,
+    /// 1: the program is getting its signals back, so no session may share them any more.
+    pub ending: AtomicU32,
     /// Run-time address of the handler that is installed for signals of ours.
     pub handler: u64,
     /// Its restorer.

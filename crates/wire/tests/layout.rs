@@ -67,10 +67,10 @@ fn private_region() {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
         child: 116, pid: 120, follow: 124, space: 128, silent: 132, owner: 136,
-        loads: 144, signals: 152, goroutines: 4752, keeps_returns: 4784,
+        after_fault: 144, signals: 152, goroutines: 4752, keeps_returns: 4784,
     });
     layout!(Signals: 4600, align 8, {
-        ours: 0, readable: 8, shared_stack: 12, retained: 16, handler: 24, restorer: 32, sharers_len: 40, sharers: 48,
+        ours: 0, readable: 8, shared_stack: 12, retained: 16, ending: 20, handler: 24, restorer: 32, sharers_len: 40, sharers: 48,
         old: 304, blocking: 464, closed: 504,
     });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });

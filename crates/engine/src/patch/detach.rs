@@ -86,7 +86,8 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     let start = Instant::now();
-    let waited = discovery::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
+    let gave_up = |found: Found| found.detaching && !found.retained && !found.is_mine();
+    let waited = discovery::at(process, shared)?.is_some_and(gave_up);
     let mut pause = Duration::from_micros(200);
     let mut outside = Outside::default();
     loop {
@@ -182,7 +183,7 @@ impl Journal {
     }
 
     /// The entry in whose detour an address is.
-    fn detour_at(&self, ip: u64) -> Option<usize> {
+    pub fn detour_at(&self, ip: u64) -> Option<usize> {
         let next = self.detours.partition_point(|index| self.entries[*index].detour <= ip);
         let index = self.detours[next.checked_sub(1)?];
         let entry = &self.entries[index];
@@ -345,6 +346,9 @@ fn restore(
     // A thread in the agent may be about to replace a return address or to meet a trap: then our
     // own sites stay for now.
     if inside.is_none() {
+        if found.taken != 0 && !journal.is_needed {
+            signals::end(stopped, found.private_va)?;
+        }
         shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
         restore_text(stopped, &mappings, &own)?;
     }

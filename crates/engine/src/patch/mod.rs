@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what is in the way | [`thread_state`] |
 //! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`pages`] |
-//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`] |
+//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`retire`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites of several sessions | [`share`] |
 //! | removing every trace, but for what other sessions need | [`detach`], [`left`], [`returns`], [`retain`] |
@@ -19,6 +19,7 @@ mod pages;
 pub(crate) mod per_probe;
 pub(crate) mod promote;
 mod retain;
+pub(crate) mod retire;
 pub(crate) mod returns;
 mod semaphore;
 pub(crate) mod share;

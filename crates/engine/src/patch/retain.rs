@@ -16,7 +16,7 @@ use sidestep_wire::{JournalEntry, LookupTable, Private, TrapEntry};
 use crate::error::SessionError;
 use crate::patch::detach::Journal;
 use crate::patch::share::Others;
-use crate::target::discovery::{Found, agents, read_array};
+use crate::target::discovery::{Found, agents};
 use crate::target::remote::stopped_mappings;
 use crate::target::signals;
 use crate::target::thread_positions::{self, Place, Position};
@@ -30,7 +30,8 @@ const WORD: usize = size_of::<arch::Word>();
 /// repeated.
 pub(crate) fn retain(stopped: &Stopped, found: &Found, journal: &Journal) -> Result<(), SessionError> {
     let word = |offset: usize| Va(found.private_va.0 + offset as u64);
-    forget_traps(stopped, found, journal)?;
+    let kept = |detour: u64| journal.detour_at(detour).is_some_and(|index| journal.kept.contains(&index));
+    signals::forget_traps(stopped, found.private_va, |trap| !kept(trap.detour & !TrapEntry::RECORD))?;
     // As in a forked child that has noticed: each thread finds its state again, and has no cells.
     stopped.write(word(offset_of!(Private, follow)), &0u32.to_ne_bytes())?;
     stopped.write(word(offset_of!(Private, child)), &1u32.to_ne_bytes())?;
@@ -109,26 +110,4 @@ fn comes_from(stopped: &Stopped, maps: &[Mapping], tid: i32, places: &[Range<u64
     }
     let value = |word: &[u8]| word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
     stack.windows(WORD).any(|word| places.iter().any(|place| place.contains(&value(word))))
-}
-
-/// A trap at a site of the session is somebody else's from now on.
-fn forget_traps(stopped: &Stopped, found: &Found, journal: &Journal) -> Result<(), SessionError> {
-    let word = |offset: usize| stopped.read_pod::<u64>(Va(found.private_va.0 + offset as u64));
-    let (table, mask) = (word(offset_of!(Private, traps))?, word(offset_of!(Private, trap_mask))?);
-    if table == 0 {
-        return Ok(());
-    }
-    let is_kept = |site: u64| {
-        let kept = |index: &usize| {
-            let entry = &journal.entries[*index];
-            (entry.site..entry.site + entry.reach()).contains(&site)
-        };
-        journal.kept.iter().any(kept)
-    };
-    let entries: Vec<TrapEntry> = read_array(stopped.process(), Va(table), mask.saturating_add(1))?;
-    for (index, _) in entries.iter().enumerate().filter(|(_, entry)| entry.site != 0 && !is_kept(entry.site)) {
-        let at = table + (index * size_of::<TrapEntry>() + offset_of!(TrapEntry, detour)) as u64;
-        stopped.write(Va(at), &0u64.to_ne_bytes())?;
-    }
-    Ok(())
 }

@@ -33,7 +33,7 @@ use crate::patch::pages::pages;
 use crate::patch::per_probe;
 use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note, set_semaphores};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
-use crate::target::discovery::{self, Found, Site, is_ours};
+use crate::target::discovery::{self, Found, Site, is_ours, is_written};
 use crate::target::hold::{Hold, Turn};
 use crate::target::remote::stopped_mappings;
 use crate::target::thread_positions::{self, Place};
@@ -50,8 +50,6 @@ const REGION_MAX: u64 = 64;
 #[derive(Clone, Default)]
 pub(crate) struct Others {
     sessions: Vec<Found>,
-    /// The shared regions of those that have guards.
-    guarding: Vec<Va>,
     /// By address.
     sites: BTreeMap<u64, Vec<Theirs>>,
 }
@@ -60,6 +58,8 @@ pub(crate) struct Others {
 #[derive(Clone)]
 struct Theirs {
     controller: i32,
+    /// The shared region of its session.
+    shared: Va,
     entry: JournalEntry,
     /// It guards a system call.
     guards: bool,
@@ -90,9 +90,6 @@ impl Others {
             let read =
                 || Ok::<_, SessionError>((found.entries(process)?, found.traps(process)?, found.sites(process)?));
             let Ok((entries, traps, sites)) = read() else { continue };
-            if sites.iter().any(Site::is_guard) {
-                others.guarding.push(found.shared_va);
-            }
             // A blank one says nothing.
             for (site, entry) in sites.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
                 let inner = || traps.range(entry.site + 1..entry.site + JUMP as u64).next().is_some();
@@ -104,12 +101,34 @@ impl Others {
                     () if post() => Some("it runs behind the instruction"),
                     () => None,
                 };
-                let theirs = Theirs { controller: found.controller_pid, entry, guards: site.is_guard(), alone };
+                let (controller, shared, guards) = (found.controller_pid, found.shared_va, site.is_guard());
+                let theirs = Theirs { controller, shared, entry, guards, alone };
                 others.sites.entry(entry.site).or_default().push(theirs);
             }
             others.sessions.push(found);
         }
+        others.forget_restored(process, mappings);
         Ok(others)
+    }
+
+    /// A site that a detach has restored is nobody's, whatever the journal says: the detach may have
+    /// been given up, or killed half-way.
+    fn forget_restored(&mut self, process: &Process, mappings: &[Mapping]) {
+        let detaching: Vec<Va> = self.sessions.iter().filter(|found| found.detaching).map(|f| f.shared_va).collect();
+        let is_restored = |Theirs { shared, entry, .. }: &Theirs| {
+            let is_there = || is_written(process, mappings, &entry.for_now());
+            let leads_there = || self.chain(process, entry).contains(&entry.detour);
+            detaching.contains(shared) && entry.own != ISLAND && !is_there() && !leads_there()
+        };
+        let all =
+            self.sites.iter().flat_map(|(site, all)| all.iter().enumerate().map(|(i, theirs)| (*site, i, theirs)));
+        let restored: Vec<(u64, usize)> =
+            all.filter(|(.., theirs)| is_restored(theirs)).map(|(site, i, _)| (site, i)).collect();
+        for (site, i) in restored {
+            if let Some(theirs) = self.sites.get_mut(&site).and_then(|all| all.get_mut(i)) {
+                (theirs.entry.newest, theirs.guards) = (0, false);
+            }
+        }
     }
 
     /// The sessions.
@@ -119,9 +138,15 @@ impl Others {
 
     /// The session that owns the signals, or would: the first one that has guards.
     pub fn owner(&self) -> Option<&Found> {
-        let owners = || self.sessions.iter().filter(|found| found.owner == Va(0));
-        let guards = |found: &&Found| self.guarding.contains(&found.shared_va);
+        let owners = || self.sessions.iter().filter(|found| found.owner == Va(0) && !found.ending);
+        let all = || self.sites.values().flatten();
+        let guards = |found: &&Found| all().any(|theirs| theirs.guards && theirs.shared == found.shared_va);
         owners().find(|found| found.taken != 0).or_else(|| owners().find(guards))
+    }
+
+    /// The controller of a session whose signals the program is getting back.
+    pub fn ending(&self) -> Option<i32> {
+        self.sessions.iter().find(|found| found.ending).map(|found| found.controller_pid)
     }
 
     /// The detours of their guards.
@@ -162,7 +187,7 @@ impl Others {
         let near = self.sites.range(start..needs.end.max(island.end)).flat_map(|(_, theirs)| theirs);
         let is_there = |theirs: &&Theirs| theirs.entry.newest != 0 || theirs.entry.own == ISLAND;
         near.filter(is_there).find_map(|theirs| {
-            let Theirs { controller, entry, guards, alone } = theirs;
+            let Theirs { controller, entry, guards, alone, .. } = theirs;
             let takes = takes(entry);
             let meets = |range: &Range<u64>| takes.start < range.end && range.start < takes.end;
             let why = match alone {

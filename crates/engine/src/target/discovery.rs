@@ -41,6 +41,8 @@ pub(crate) struct Found {
     pub owner: Va,
     /// It has ended. What others need of it stays.
     pub retained: bool,
+    /// The program is getting its signals back: nobody may share them any more.
+    pub ending: bool,
     /// Somebody has begun to take the probes out.
     pub detaching: bool,
     /// Offset and number of entries.
@@ -118,6 +120,7 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
         taken: 0,
         owner: Va(0),
         retained: false,
+        ending: false,
         detaching: half(offset_of!(Header, detaching)) != 0,
         journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
         maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
@@ -134,6 +137,7 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
         found.taken = signals::taken(process, found.private_va)?;
         found.owner = signals::owner_of_sharer(process, found.private_va)?;
         found.retained = signals::is_retained(process, found.private_va)?;
+        found.ending = signals::is_ending(process, found.private_va)?;
     }
     Ok(Some(found))
 }
@@ -198,6 +202,7 @@ impl Found {
             taken: 0,
             owner: Va(0),
             retained: false,
+            ending: false,
             detaching: false,
             journal: (0, 0),
             maps: (0, 0),
@@ -320,10 +325,10 @@ impl Found {
     pub fn users<'f>(&self, all: &'f [Found]) -> impl Iterator<Item = &'f Found> {
         let Found { shared_va, private_va, owner, .. } = *self;
         all.iter().filter(move |other| match owner {
-            _ if other.owner == Va(0) || other.shared_va == shared_va => false,
+            _ if other.shared_va == shared_va || private_va == Va(0) => false,
             Va(0) => other.owner == private_va,
-            // Sites of those that came later rely on it, too.
-            owner => other.owner == owner && !other.retained,
+            // The owner and the other sharers may have left out guards that this one has.
+            owner => !other.retained && [other.owner, other.private_va].contains(&owner),
         })
     }
 

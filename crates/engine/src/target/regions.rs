@@ -195,8 +195,9 @@ impl Regions {
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
         let signals = Signals { handler: globals.signal.0, restorer: globals.restorer.0, ..no_signals() };
-        let (follow, silent, loads) = (u32::from(options.follow), u32::from(silent), function("sidestep_load")?.0);
-        let head = Private { follow, silent, loads, signals, ..head };
+        let (follow, silent) = (u32::from(options.follow), u32::from(silent));
+        let after_fault = function("agent_after_fault")?.0;
+        let head = Private { follow, silent, after_fault, signals, ..head };
         process.write(private, bytes_of(&head))?;
 
         let header = HeaderWriter { shared: &shared };
@@ -427,7 +428,7 @@ fn private_head(
         space: 0.into(),
         silent: 0,
         owner: 0.into(),
-        loads: 0,
+        after_fault: 0,
         signals: no_signals(),
     }
 }
@@ -439,7 +440,7 @@ fn no_signals() -> Signals {
         readable: 0.into(),
         shared_stack: 0.into(),
         retained: 0.into(),
-        pad: 0,
+        ending: 0.into(),
         handler: 0,
         restorer: 0,
         sharers_len: 0.into(),

@@ -21,7 +21,7 @@ use sidestep_wire::private::MASKS;
 use sidestep_wire::signals::{
     CLOSED_MAX, SHARERS_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of,
 };
-use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
+use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
 use crate::memory::raw::{bytes_of, from_bytes};
@@ -96,7 +96,36 @@ pub(crate) fn is_retained(process: &Process, private: Va) -> Result<bool, Sessio
     Ok(process.read_pod::<u32>(at!(private, retained))? != 0)
 }
 
-/// Says that it has.
+/// Is the program getting its signals back from this session?
+pub(crate) fn is_ending(process: &Process, private: Va) -> Result<bool, SessionError> {
+    Ok(process.read_pod::<u32>(at!(private, ending))? != 0)
+}
+
+/// Says that it is, before the first guard goes.
+pub(crate) fn end(stopped: &Stopped, private: Va) -> Result<(), SessionError> {
+    Ok(stopped.write(at!(private, ending), &1u32.to_ne_bytes())?)
+}
+
+/// A trap that led to one of these detours is not this session's any more.
+pub(crate) fn forget_traps(
+    stopped: &Stopped,
+    private: Va,
+    is_gone: impl Fn(&TrapEntry) -> bool,
+) -> Result<(), SessionError> {
+    let word = |offset: usize| stopped.read_pod::<u64>(Va(private.0 + offset as u64));
+    let (table, mask) = (word(offset_of!(Private, traps))?, word(offset_of!(Private, trap_mask))?);
+    if table == 0 {
+        return Ok(());
+    }
+    let entries: Vec<TrapEntry> = read_array(stopped.process(), Va(table), mask.saturating_add(1))?;
+    for (index, _) in entries.iter().enumerate().filter(|(_, entry)| entry.site != 0 && is_gone(entry)) {
+        let at = table + (index * size_of::<TrapEntry>() + offset_of!(TrapEntry, detour)) as u64;
+        stopped.write(Va(at), &0u64.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+/// Says that the session has ended, and what others need of it stays.
 pub(crate) fn retain(stopped: &Stopped, private: Va) -> Result<(), SessionError> {
     Ok(stopped.write(at!(private, retained), &1u32.to_ne_bytes())?)
 }

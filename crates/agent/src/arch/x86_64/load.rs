@@ -16,8 +16,6 @@ global_asm!(
     ".globl sidestep_load_string, sidestep_load_string_end, sidestep_load_word, sidestep_load_word_end",
     ".p2align 4",
     // rdi = to, rsi = from, rdx = length -> rax = bytes copied
-    // So that the engine finds it by its name.
-    ".type sidestep_load, @function",
     "sidestep_load:",
     "mov rcx, rdx",
     "2: cmp rcx, 8",
@@ -183,16 +181,9 @@ macro_rules! address {
     }};
 }
 
-/// Where to go on after a fault at `ip` in the loads of an agent whose code begins at `loads`; 0 =
-/// in those of this one. `None` = that is no load.
+/// Where to go on after a fault at `ip`; `None` = that is no load of ours.
 #[must_use]
-pub fn after_fault(loads: u64, ip: u64) -> Option<u64> {
-    let here = address!(sidestep_load);
-    let there = if loads == 0 { here } else { loads };
-    after_own_fault(ip.wrapping_sub(there).wrapping_add(here)).map(|to| to.wrapping_sub(here).wrapping_add(there))
-}
-
-fn after_own_fault(ip: u64) -> Option<u64> {
+pub fn after_fault(ip: u64) -> Option<u64> {
     let within = |start: u64, end: u64| (start <= ip && ip < end).then_some(end);
     let bytes = address!(sidestep_load_bytes);
     within(address!(sidestep_load), bytes)

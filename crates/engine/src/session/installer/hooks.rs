@@ -168,6 +168,10 @@ impl Installer {
         let is_guard = |hook: &Hook| hook.flow == Flow::SignalCall;
         let wanted = self.takes_traps || self.faults != 0 || self.reads_memory();
         let wanted = wanted || hooks.iter().any(is_guard) || planned.iter().any(needs_trap);
+        if let Some(controller) = self.others.ending().filter(|_| wanted) {
+            let reason = format!("the session of process {controller} is giving the signals back: try again");
+            return Err(SessionError::Beside { pid: process.pid(), reason });
+        }
         let Some(owner) = self.others.owner().filter(|_| wanted) else { return Ok(()) };
         let (private, owner) = (regions.private, owner.private_va);
         let is_sharer = signals::owner_of_sharer(&process, private)? == owner;
