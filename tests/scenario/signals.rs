@@ -115,7 +115,8 @@ pub fn strings_are_read_by_both() {
     let Some((mut program, pid)) = start("counts") else { return };
     program.ask("threads 1");
     let before = Snapshot::of(program.pid());
-    let reading = || Tracing::start(&["-f", "json", "-p", &pid, "-e", "u:counts:seven { @[str(arg1)] = count() }"]);
+    let reading =
+        || Tracing::start(&["-f", "json", "-p", &pid, "-e", "u:counts:seven { @[str(arg1 + 70000)] = count() }"]);
     let first = session(TRAPS, &pid, &["even"]);
     let second = reading();
     call(&mut program);
@@ -124,7 +125,7 @@ pub fn strings_are_read_by_both() {
     let report = second.stop().0.stdout;
     assert!(report.contains(": 20"), "{report}");
     let first = reading();
-    let second = Tracing::start(&["-f", "json", "-p", &pid, "-e", "u:counts:even { @[str(arg1)] = count() }"]);
+    let second = Tracing::start(&["-f", "json", "-p", &pid, "-e", "u:counts:even { @[str(arg0 + 70000)] = count() }"]);
     call(&mut program);
     let report = first.stop().0.stdout;
     assert!(report.contains(": 10"), "{report}");
