@@ -1,5 +1,5 @@
-//! Several sessions that need the signals of one process: traps, `--follow`, reads of memory that may
-//! not be there. The first owns the signals, the others share them, and any may end first.
+//! Several sessions that need the signals of one process: traps, `--follow`, reads of memory that
+//! may not be there. The first owns the signals, the others share them, and any may end first.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -181,8 +181,8 @@ pub fn a_probe_that_was_made_as_a_trap_stays_one() {
     program.finish().ok();
 }
 
-/// A program that could block SIGTRAP behind the back of any guard: sessions take no traps, and their
-/// sites are written in pauses.
+/// A program that could block SIGTRAP behind the back of any guard: sessions take no traps, and
+/// their sites are written in pauses.
 pub fn unguarded(name: &str) -> Option<(Program, String)> {
     let program = Program::start(Command::new(target(name)?).env("LD_PRELOAD", target("libunguarded.so")?));
     let pid = program.pid().to_string();

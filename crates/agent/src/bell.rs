@@ -18,10 +18,9 @@ const LOOKS: u32 = 50;
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
 
-/// The process is about to execute another program, if it does: the controllers follow it there that
-/// want to, of the sessions that use the signals of this one.
-/// Comes back only if that fails; the program then makes the same call once more, and gets the
-/// error.
+/// The process is about to execute another program, if it does: the controllers follow it there
+/// that want to, of the sessions that use the signals of this one. Comes back only if that fails;
+/// the program then makes the same call once more, and gets the error.
 #[cold]
 pub fn execute(agent: Agent, frame: &mut Regs) {
     let following = || agent.sharing().filter(|session| session.private().follow != 0);

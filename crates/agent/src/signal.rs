@@ -31,8 +31,8 @@ pub const SIG_IGN: u64 = 1;
 const SIG_BLOCK: u64 = 0;
 const SET_LEN: u64 = 8;
 
-/// Gives the address of the program's handler to jump to; 0 = return. `agent`: the session that owns
-/// the signals.
+/// Gives the address of the program's handler to jump to; 0 = return. `agent`: the session that
+/// owns the signals.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.

@@ -90,8 +90,8 @@ pub struct Header {
     /// [`Common`]: from here on to the end, the region is the same memory in all processes of a
     /// session.
     pub common_off: u64,
-    /// Set of the signals that are ours, so that sites may rely on them: those that the session owns
-    /// ([`crate::Signals`]), or uses of another one.
+    /// Set of the signals that are ours, so that sites may rely on them: those that the session
+    /// owns ([`crate::Signals`]), or uses of another one.
     pub signals: AtomicU64,
     /// 1: somebody has begun to take the probes out. Written before the first site is restored.
     pub detaching: AtomicU32,

@@ -1,7 +1,7 @@
-//! What stays of a session that has ended, while others share its signals or rely on its guards: the
-//! handler, the guards, and what is known of signals. Its probes are gone, and its agent does what
-//! it does in a forked child that nobody follows: no program runs, nothing is counted. The last one
-//! that needs it removes it ([`super::detach`]).
+//! What stays of a session that has ended, while others share its signals or rely on its guards:
+//! the handler, the guards, and what is known of signals. Its probes are gone, and its agent does
+//! what it does in a forked child that nobody follows: no program runs, nothing is counted. The
+//! last one that needs it removes it ([`super::detach`]).
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -49,9 +49,9 @@ pub(crate) fn retain(stopped: &Stopped, found: &Found, journal: &Journal) -> Res
     signals::retain(stopped, found.private_va)
 }
 
-/// Threads that were seen outside of code since nothing leads into it that matters. The traps of other
-/// sessions may keep the same agents busy, so a look that finds all threads outside may never come.
-/// Each thread is waited for by itself, as in a grace period of RCU.
+/// Threads that were seen outside of code since nothing leads into it that matters. The traps of
+/// other sessions may keep the same agents busy, so a look that finds all threads outside may never
+/// come. Each thread is waited for by itself, as in a grace period of RCU.
 #[derive(Default)]
 pub(crate) struct Outside(HashSet<i32>);
 
@@ -69,8 +69,8 @@ impl Outside {
     }
 }
 
-/// The owner of the signals does nothing more for a session that shares them. Gives a thread that may
-/// have looked into the session's memory before that, and has not come back since: in another
+/// The owner of the signals does nothing more for a session that shares them. Gives a thread that
+/// may have looked into the session's memory before that, and has not come back since: in another
 /// session's agent, for a signal or in a guard. May be repeated.
 pub(crate) fn part(
     stopped: &Stopped,
@@ -99,8 +99,8 @@ fn caught(stopped: &Stopped, position: &Position) -> Option<i32> {
     SIGNALS.contains(&signal).then_some(tid)
 }
 
-/// Does a thread come back to one of these places? The address is on its stack then; elsewhere a word
-/// that was left there may look like one.
+/// Does a thread come back to one of these places? The address is on its stack then; elsewhere a
+/// word that was left there may look like one.
 fn comes_from(stopped: &Stopped, maps: &[Mapping], tid: i32, places: &[Range<u64>]) -> bool {
     let Some(sp) = stopped.threads().iter().find(|t| t.tid == tid).map(|t| t.regs.sp()) else { return true };
     let end = maps.iter().find(|m| m.contains(sp)).map_or(sp.0, |m| m.end.0);

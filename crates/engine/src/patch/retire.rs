@@ -18,9 +18,9 @@ use crate::target::thread_positions::{self, Position};
 /// For how long the threads run before the next look.
 const GAP: Duration = Duration::from_millis(1);
 
-/// These sites, which are off, are no users' sites any more. Their traps are forgotten, too: another
-/// session may have one there from now on, and the handler asks all sessions. Gives the detours that
-/// no trap leads to any more. By who has the turn.
+/// These sites, which are off, are no users' sites any more. Their traps are forgotten, too:
+/// another session may have one there from now on, and the handler asks all sessions. Gives the
+/// detours that no trap leads to any more. By who has the turn.
 pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<Vec<Range<u64>>, SessionError> {
     let entries = found.entries(process)?;
     let gone = entries.iter().filter(|entry| entry.own == 0 && sites.contains(&entry.site));
@@ -29,7 +29,8 @@ pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<
     let traps: Vec<u64> = found.traps(process)?.iter().filter(|(_, to)| leads(**to)).map(|(site, _)| *site).collect();
     let mut hold = Hold::running(process);
     hold.stopped("sites", |stopped| native::retire(stopped, found, sites))?;
-    // A thread that has executed a trap there, and has not come to the handler yet, needs the entry.
+    // A thread that has executed a trap there, and has not come to the handler yet, needs the
+    // entry.
     let forget = |stopped: &mut Stopped| {
         let positions = thread_positions::positions(stopped, &stopped_mappings(stopped)?)?;
         let comes = |p: &Position| traps.contains(&p.ip.0.wrapping_sub(1)) && thread_positions::has_trapped(stopped, p);

@@ -111,8 +111,8 @@ impl Others {
         Ok(others)
     }
 
-    /// A site that a detach has restored is nobody's, whatever the journal says: the detach may have
-    /// been given up, or killed half-way.
+    /// A site that a detach has restored is nobody's, whatever the journal says: the detach may
+    /// have been given up, or killed half-way.
     fn forget_restored(&mut self, process: &Process, mappings: &[Mapping]) {
         let detaching: Vec<Va> = self.sessions.iter().filter(|found| found.detaching).map(|f| f.shared_va).collect();
         let is_restored = |Theirs { shared, entry, .. }: &Theirs| {

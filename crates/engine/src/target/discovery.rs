@@ -320,8 +320,8 @@ impl Found {
         (self.signals | self.taken) & signals::NAMED
     }
 
-    /// Of all sessions of the process: those that need this one's guards and, if it owns the signals,
-    /// its handler.
+    /// Of all sessions of the process: those that need this one's guards and, if it owns the
+    /// signals, its handler.
     pub fn users<'f>(&self, all: &'f [Found]) -> impl Iterator<Item = &'f Found> {
         let Found { shared_va, private_va, owner, .. } = *self;
         all.iter().filter(move |other| match owner {

@@ -130,8 +130,8 @@ pub(crate) fn retain(stopped: &Stopped, private: Va) -> Result<(), SessionError>
     Ok(stopped.write(at!(private, retained), &1u32.to_ne_bytes())?)
 }
 
-/// Makes a set of signals ours: installs the handler of their owner, and opens them everywhere. Does
-/// nothing for those that are. `positions`: of all threads.
+/// Makes a set of signals ours: installs the handler of their owner, and opens them everywhere.
+/// Does nothing for those that are. `positions`: of all threads.
 pub(crate) fn install(
     regions: &Regions,
     stopped: &mut Stopped,

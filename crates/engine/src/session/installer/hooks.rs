@@ -153,9 +153,9 @@ impl Installer {
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned, lends: None }).collect())
     }
 
-    /// Before what was planned is put in: looks at what others have in the process by now. If one of
-    /// them owns the signals, and they are wanted, this session shares them. Guards that others have,
-    /// too, are left out: those do the same for all who use the signals.
+    /// Before what was planned is put in: looks at what others have in the process by now. If one
+    /// of them owns the signals, and they are wanted, this session shares them. Guards that others
+    /// have, too, are left out: those do the same for all who use the signals.
     pub(super) fn share_signals(
         &mut self,
         regions: &Regions,
