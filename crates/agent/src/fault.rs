@@ -39,7 +39,7 @@ pub unsafe fn show_original(
     (signal, code): (i32, i32),
     info: *mut u8,
     context: *mut u8,
-    returns: impl Fn() -> bool,
+    returns: &impl Fn() -> bool,
 ) -> Option<Hidden> {
     let table = Table::of(agent)?;
     // SAFETY: words of the context and of the information.

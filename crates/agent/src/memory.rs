@@ -62,11 +62,14 @@ impl Agent {
     /// All sessions that use the signals of this one, itself first.
     pub fn sharing(self) -> impl Iterator<Item = Agent> {
         let len = self.private().signals.sharers_len.load(Ordering::Acquire) as usize;
-        let sharer = move |index: usize| match self.private().signals.sharers.get(index)?.load(Ordering::Acquire) {
-            0 => None,
-            at => Some(Agent { private: at as *const Private }),
-        };
-        core::iter::once(self).chain((0..len).filter_map(sharer))
+        // Not a chain: what is done for each session would be in the code twice.
+        (0..=len).filter_map(move |number| {
+            let Some(index) = number.checked_sub(1) else { return Some(self) };
+            match self.private().signals.sharers.get(index)?.load(Ordering::Acquire) {
+                0 => None,
+                at => Some(Agent { private: at as *const Private }),
+            }
+        })
     }
 
     /// Head of the shared region.

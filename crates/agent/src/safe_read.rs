@@ -38,6 +38,7 @@ fn is_direct(agent: Agent, from: u64) -> bool {
 
 /// Where a load of a session's agent goes on that has failed at `ip`; `None` = that is no load.
 /// Each session has an agent of its own, and only that one knows the addresses.
+#[inline(never)]
 pub fn after_fault(agent: Agent, ip: u64) -> Option<u64> {
     let next = match agent.private().after_fault {
         0 => return load::after_fault(ip),

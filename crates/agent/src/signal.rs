@@ -111,9 +111,13 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
         // SAFETY: the caller promises that `context` is what the kernel passes.
         let returns = || dies || thread.is_some() && unsafe { is_guarded(agent, &old, context) };
-        // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
-        let show = |session| unsafe { fault::show_original(session, (signal, code), info, context, returns) };
-        hidden = agent.sharing().find_map(show);
+        for session in agent.sharing() {
+            // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
+            hidden = unsafe { fault::show_original(session, (signal, code), info, context, &returns) };
+            if hidden.is_some() {
+                break;
+            }
+        }
     }
     if dies {
         // SAFETY: the caller promises that `info` and `context` are what the kernel passes;
