@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{LIMIT, run};
+use crate::process::{LIMIT, eventually, run};
 
 /// postgres does not run as root.
 pub const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -30,6 +30,13 @@ pub fn server(bin: &Path, data: &str) -> Command {
     let mut server = Command::new(NOBODY[0]);
     server.args(&NOBODY[1..]).arg(bin.join("postgres")).args(["-D", data, "-k", data, "-c", "listen_addresses="]);
     server
+}
+
+/// Waits until the server of a database takes clients: it refuses them for some time after its
+/// socket is there.
+pub fn is_up(data: &str) -> bool {
+    let asks = ["-XAtq", "-h", data, "-U", "nobody", "-c", "select 1", "postgres"];
+    eventually(LIMIT, || run(Command::new("psql").args(asks), LIMIT).code() == 0)
 }
 
 /// A command that runs a client, which says that it is ready and takes queries.

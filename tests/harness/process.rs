@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
@@ -76,13 +76,27 @@ impl Running {
 
     /// The same, but `child.stdout` is left to the caller.
     pub(crate) fn start_streaming(command: &mut Command) -> Running {
+        let mut running = Running::spawn(command);
+        running.stderr = running.child.stderr.take().map(collect);
+        running
+    }
+
+    /// The same, with all lines as they are written.
+    pub(crate) fn start_lines(command: &mut Command) -> (Running, Receiver<Line>) {
+        let mut running = Running::spawn(command);
+        let (sender, receiver) = channel();
+        send(running.child.stdout.take(), Line::Out, sender.clone());
+        send(running.child.stderr.take(), Line::Err, sender);
+        (running, receiver)
+    }
+
+    fn spawn(command: &mut Command) -> Running {
         let what = format!("{command:?}");
         // The same hashes and the same messages at every run.
         command.env("PYTHONHASHSEED", "0").env("LC_ALL", "C");
         let child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.unwrap_or_else(|e| panic!("{what}: {e}"));
-        let stderr = child.stderr.take().map(collect);
-        Running { child, stdout: None, stderr, what }
+        let child = child.unwrap_or_else(|e| panic!("{what}: {e}"));
+        Running { child, stdout: None, stderr: None, what }
     }
 
     /// Process id.
@@ -211,7 +225,15 @@ impl Program {
 
     /// The same, but `None` if the program ended instead.
     pub fn try_answer(&mut self) -> Option<i64> {
-        self.lines.recv_timeout(LIMIT).ok()?.parse().ok()
+        self.next_line(LIMIT).ok()?.parse().ok()
+    }
+
+    /// The next line that it prints.
+    ///
+    /// # Errors
+    /// There is none within the time, or the program has ended.
+    pub fn next_line(&mut self, limit: Duration) -> Result<String, RecvTimeoutError> {
+        self.lines.recv_timeout(limit)
     }
 
     /// Sends a command and returns its answer.
@@ -258,19 +280,31 @@ impl Program {
     }
 }
 
+/// A line that a child has written.
+pub(crate) enum Line {
+    /// To its standard output.
+    Out(String),
+    /// To its standard error.
+    Err(String),
+}
+
 /// The lines of a pipe as they come.
 pub(crate) fn lines(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
+    send(pipe, |line| line, sender);
+    receiver
+}
+
+fn send<T: Send + 'static>(pipe: Option<impl Read + Send + 'static>, of: fn(String) -> T, to: Sender<T>) {
     if let Some(pipe) = pipe {
         spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
+                if to.send(of(line)).is_err() {
                     break;
                 }
             }
         });
     }
-    receiver
 }
 
 fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::build::{checkout, target_dir};
-use crate::process::{LIMIT, Output, Running, lines, run};
+use crate::process::{LIMIT, Line, Output, Running, run};
 
 /// A command that runs `sidestep`: the program named by `SIDESTEP_BIN`, or else the release build
 /// of this checkout.
@@ -79,18 +79,64 @@ fn build(triple: Option<&str>) -> PathBuf {
 }
 
 /// Does a line say that the tool traces from now on?
-pub(crate) fn is_heading(line: &str) -> bool {
+fn is_heading(line: &str) -> bool {
     let headings = ["Tracing", "TIME ", "PID ", "CPU ", "Running ", "Attaching to pid"];
     headings.iter().any(|heading| line.starts_with(heading))
         || line.contains("TASK-TID")
         || line.contains("attached_probes")
 }
 
+/// What the tool writes while it runs.
+pub(crate) struct Written {
+    lines: Receiver<Line>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Written {
+    /// Starts a command.
+    pub(crate) fn by(command: &mut Command) -> (Running, Written) {
+        let (running, lines) = Running::start_lines(command);
+        (running, Written { lines, stdout: String::new(), stderr: String::new() })
+    }
+
+    /// Reads on until a line says that the tool traces, waiting so long for each line.
+    pub(crate) fn heading(&mut self, limit: Duration) -> Result<(), RecvTimeoutError> {
+        loop {
+            let line = self.lines.recv_timeout(limit)?;
+            if self.note(line) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the rest, waiting as long for each line as `limit` says then.
+    pub(crate) fn rest(&mut self, limit: impl Fn() -> Duration) {
+        while let Ok(line) = self.lines.recv_timeout(limit()) {
+            self.note(line);
+        }
+    }
+
+    /// The same with how it ended.
+    pub(crate) fn output(self, output: Output) -> Output {
+        Output { stdout: self.stdout, stderr: self.stderr, ..output }
+    }
+
+    fn note(&mut self, line: Line) -> bool {
+        let (line, all) = match line {
+            Line::Out(line) => (line, &mut self.stdout),
+            Line::Err(line) => (line, &mut self.stderr),
+        };
+        all.push_str(&line);
+        all.push('\n');
+        is_heading(&line)
+    }
+}
+
 /// A run of `sidestep` beside its target: attached, and going on until it is stopped.
 pub struct Tracing {
     running: Running,
-    lines: Receiver<String>,
-    seen: String,
+    written: Written,
 }
 
 impl Tracing {
@@ -113,25 +159,17 @@ impl Tracing {
     /// If it takes too long.
     #[track_caller]
     pub fn wait_for_heading(&mut self) -> bool {
-        loop {
-            match self.lines.recv_timeout(LIMIT) {
-                Ok(line) => {
-                    self.seen += &format!("{line}\n");
-                    if is_heading(&line) {
-                        return true;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => panic!("sidestep did not attach in {LIMIT:?}"),
-                Err(RecvTimeoutError::Disconnected) => return false,
-            }
+        match self.written.heading(LIMIT) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => panic!("sidestep did not attach in {LIMIT:?}"),
+            Err(RecvTimeoutError::Disconnected) => false,
         }
     }
 
     /// Starts it without waiting for anything.
     pub fn launch(args: &[&str]) -> Tracing {
-        let mut running = Running::start_streaming(&mut sidestep(args));
-        let lines = lines(running.child.stdout.take());
-        Tracing { running, lines, seen: String::new() }
+        let (running, written) = Written::by(&mut sidestep(args));
+        Tracing { running, written }
     }
 
     /// Ctrl-C, and its report.
@@ -149,12 +187,8 @@ impl Tracing {
 
     /// Waits until it ends by itself, one way or the other.
     pub fn output(mut self) -> Output {
-        while let Ok(line) = self.lines.recv_timeout(LIMIT) {
-            self.seen += &format!("{line}\n");
-        }
-        let mut output = self.running.finish(LIMIT);
-        output.stdout = self.seen;
-        output
+        self.written.rest(|| LIMIT);
+        self.written.output(self.running.finish(LIMIT))
     }
 
     /// Its process id.

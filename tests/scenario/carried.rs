@@ -169,7 +169,7 @@ pub fn json_says_the_same() {
     let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
     program.ask("work 5");
     let (lines, _) = status(&pid, &[]);
-    let output = run(&mut sidestep(&["status", "--json", "-p", &pid]), LIMIT).ok();
+    let output = run(&mut sidestep(&["status", "-f", "json", "-p", &pid]), LIMIT).ok();
     let json: Vec<&str> = output.stdout.lines().collect();
     assert_eq!((json.len(), output.stderr.as_str()), (2, ""), "{output}");
     let probe =

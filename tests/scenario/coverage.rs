@@ -186,7 +186,7 @@ for line in open(sys.argv[1]):
     let (a, b) = (a.to_str().expect("UTF-8"), b.to_str().expect("UTF-8"));
     let file = build::target_dir().join("test-targets").join(format!("coverage.json.{}", std::process::id()));
     let name = file.to_str().expect("UTF-8");
-    let silent = coverage(&["--all-instructions", "--json", "-o", name, a, b]);
+    let silent = coverage(&["--all-instructions", "-f", "json", "-o", name, a, b]);
     assert_eq!(silent.stdout, "");
     let said = run(Command::new("python3").args(["-c", SCRIPT, name]), LIMIT).ok().stdout;
     std::fs::remove_file(&file).expect("own file");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_tests::build::{installed, target_dir};
 use sidestep_tests::process::{LIMIT, Output, Program, eventually, run};
-use sidestep_tests::tool::{Tracing, path};
+use sidestep_tests::tool::{Tracing, path, sidestep};
 use sidestep_tests::{Snapshot, skip, target};
 
 const FUNCTIONS: &str = "^(leaf|mix|tree|real|bytes)$";
@@ -187,6 +187,41 @@ pub fn controller_killed_between_its_steps() {
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
     program.finish().ok();
+}
+
+/// Killed while it maps the memory of two processes, of which the second has that of the first as
+/// the second part of its own, and before it says so in the header.
+#[test]
+pub fn an_attach_to_two_processes_that_is_killed_leaves_nothing() {
+    if !installed("strace") {
+        return skip("no strace");
+    }
+    let Some(path) = target("counts") else { return };
+    let mut programs = [(); 2].map(|()| Program::start(&mut Command::new(&path)));
+    let before = [0, 1].map(|i: usize| Snapshot::of(programs[i].pid()));
+    let pids = [0, 1].map(|i: usize| programs[i].pid().to_string());
+    let both = pids.join(",");
+    let args = ["funccount", "-d", "0.05", "-p", &both, "leaf"];
+    let steps = Steps::of(&both, &args);
+    let calls = steps.calls();
+    let makes_file = format!("rax={:#x},", libc::SYS_memfd_create);
+    let of_second = |call: &String| call.contains(&makes_file) && call.contains(&format!("SETREGS, {}", pids[1]));
+    let first = calls.iter().position(of_second).expect("the second process makes a file");
+    for call in first..first + 45 {
+        steps.killed_at(call);
+        for (pid, before) in pids.iter().zip(&before) {
+            run(&mut sidestep(&["detach", "-p", pid]), LIMIT).ok();
+            let pid = pid.parse().expect("a number");
+            before.assert_same(&Snapshot::of(pid));
+            let left = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+            assert!(!left.contains("sidestep"), "killed at call {call}: {left}");
+        }
+    }
+    steps.calls();
+    for program in &mut programs {
+        assert_eq!(program.ask("work 10"), 145);
+    }
+    programs.into_iter().for_each(|program| drop(program.finish().ok()));
 }
 
 /// Killed when the program had its signals back. Who cleaned up after that blocked once more what

@@ -1,11 +1,13 @@
 //! How a controller ends: whatever signal ends it, its target is as before. What it cannot help,
 //! `sidestep detach` removes.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use sidestep_tests::build::have;
-use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
+use sidestep_tests::build::{have, target_dir};
+use sidestep_tests::process::{LIMIT, Program, Running, eventually, kill, run};
 use sidestep_tests::tool::{Tracing, path, sidestep};
 use sidestep_tests::{Snapshot, target};
 
@@ -112,6 +114,113 @@ fn a_second_signal_ends_a_command_that_ignores_the_first() {
     std::thread::sleep(Duration::from_millis(150));
     tracing.signal(libc::SIGTERM);
     assert_eq!(tracing.output().code(), 128 + libc::SIGKILL);
+}
+
+/// A file for the process id of a program whose initialiser never ends, and what makes it so.
+fn endless(name: &str) -> Option<(PathBuf, [(&'static str, OsString); 3])> {
+    let library = target("libendless.so")?;
+    let file = target_dir().join("test-targets").join(format!("endless.{name}.{}", std::process::id()));
+    let _ = std::fs::remove_file(&file);
+    let set = [("ENDLESS_IN", "counts".into()), ("ENDLESS", file.clone().into()), ("LD_PRELOAD", library.into())];
+    Some((file, set))
+}
+
+/// Waits for such a program; gives its process id.
+#[track_caller]
+fn await_initialiser(file: &Path) -> i32 {
+    let pid = || std::fs::read_to_string(file).ok()?.trim().parse::<i32>().ok();
+    assert!(eventually(LIMIT, || pid().is_some()), "the initialiser does not run");
+    let found = pid().expect("it was there");
+    let _ = std::fs::remove_file(file);
+    found
+}
+
+/// The tool waited for the first instruction of its command, and for nothing else.
+#[test]
+fn a_command_whose_initialiser_never_ends_kept_the_tool_from_ending() {
+    let (Some(path), Some((file, set))) = (target("counts"), endless("command")) else { return };
+    let path = path.to_string_lossy();
+    let tool = Running::start(sidestep(&["funccount", "leaf", "--", &path]).envs(set));
+    let pid = await_initialiser(&file);
+    tool.signal(libc::SIGINT);
+    let output = tool.finish(LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("has not come to its first instruction"), "{output}");
+    let gone = || !Path::new(&format!("/proc/{pid}")).exists();
+    assert!(eventually(LIMIT, gone), "the command goes on without its probes");
+}
+
+/// The same of a program that was executed later, which goes on.
+#[test]
+fn a_program_that_is_followed_and_never_begins_kept_the_tool_from_ending() {
+    let (Some(path), Some((file, set))) = (target("counts"), endless("followed")) else { return };
+    let set: String = set.map(|(name, value)| format!("{name}='{}' ", value.to_string_lossy())).concat();
+    let script = format!("echo ready; read line; {set}'{}' & read line; kill $!; echo 7", path.display());
+    let mut shell = Program::start(Command::new("bash").args(["-c", &script]));
+    let before = Snapshot::of(shell.pid());
+    let tracing = Tracing::start(&["funccount", "--follow", "-p", &shell.pid().to_string(), "libc:read"]);
+    shell.send("go");
+    let pid = await_initialiser(&file);
+    let report = tracing.stop();
+    assert!(report.0.stderr.contains("has not come to its first instruction"), "{}", report.0);
+    let file = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it goes on");
+    assert!(!file("maps").contains("sidestep") && file("status").contains("TracerPid:\t0\n"), "it is not let go");
+    before.assert_same_code(&Snapshot::of(shell.pid()));
+    assert_eq!(shell.ask("end"), 7);
+}
+
+/// It was waited for its end alone, whatever the user wanted.
+#[test]
+fn a_second_signal_did_not_reach_the_wait_for_what_a_command_has_executed() {
+    let script = "trap '' INT; echo on; exec sleep 1000 > /dev/null 2>&1";
+    let tracing = Tracing::launch(&["funccount", "bash:echo_builtin", "--", "bash", "-c", script]);
+    let child = || {
+        let listed = run(Command::new("pgrep").args(["-P", &tracing.pid().to_string()]), LIMIT).stdout;
+        listed.trim().parse::<i32>().ok()
+    };
+    let comm = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let sleeps = || child().is_some_and(|pid| comm(pid) == "sleep\n");
+    assert!(eventually(LIMIT, sleeps), "nothing was executed");
+    let pid = child().expect("it sleeps");
+    for _ in 0..2 {
+        tracing.signal(libc::SIGINT);
+        // Two that follow at once are one wish.
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let output = tracing.output();
+    assert_eq!(output.code(), 128 + libc::SIGINT, "{output}");
+    kill(pid, libc::SIGKILL);
+}
+
+/// Somebody keeps the tool from its detach, and the user has no time: the results were printed all
+/// the same, after ten seconds.
+#[test]
+fn a_second_signal_while_it_detaches_did_not_give_up_the_results() {
+    if !have(&["flock"]) {
+        return;
+    }
+    let Some((mut program, pid, before)) = start("counts") else { return };
+    let tracing = Tracing::start(&["funccount", "-d", "1", "-p", &pid, "leaf"]);
+    program.ask("work 11");
+    let memory = format!("/proc/{pid}/mem");
+    let mut lock = Running::start(Command::new("flock").args([&memory, "sleep", "1000"]));
+    let begins = || run(&mut sidestep(&["status", "-p", &pid]), LIMIT).stdout.contains("leaf");
+    assert!(begins() && lock.is_running());
+    // Its second is over.
+    std::thread::sleep(Duration::from_millis(1500));
+    for _ in 0..2 {
+        tracing.signal(libc::SIGINT);
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let output = tracing.output();
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("somebody else is changing the probes"), "{output}");
+    assert!(!output.stdout.contains("FUNC"), "{output}");
+    drop(lock);
+    run(&mut sidestep(&["detach", "-p", &pid]), LIMIT).ok();
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("work 10"), 145);
+    program.finish().ok();
 }
 
 /// A thread that a signal handler keeps inside a probe.

@@ -131,7 +131,7 @@ fn what_is_listed_forged_a_row() {
         assert_harmless(&format!("{args:?}"), &format!("{}{}", output.stdout, output.stderr));
     }
     let tracing = Tracing::start(&["funccount", "-p", &pid, "*_at_end"]);
-    for args in [&["status", "-p", &pid][..], &["status", "--json", "-p", &pid]] {
+    for args in [&["status", "-p", &pid][..], &["status", "-f", "json", "-p", &pid]] {
         let output = run(&mut sidestep(args), LIMIT).ok();
         assert_harmless(&format!("{args:?}"), &output.stdout);
     }

@@ -191,6 +191,25 @@ fn go_command() {
     report.assert_count("main.leaf", 5000);
 }
 
+/// A function without a stack check may be called at the very end of a goroutine's stack. What a
+/// handler saved there overwrote the stack of another goroutine.
+#[test]
+fn handlers_in_go_functions_without_a_stack_check_overwrote_other_goroutines() {
+    let Some(path) = target("nosplit") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let plain = run(Command::new(path).arg("100"), LIMIT).ok().stdout;
+    for tool in ["funclatency", "stackcount", "funccount"] {
+        for flags in [&[][..], &["--no-optimize"]] {
+            let args = [&[tool], flags, &["main.last"]].concat();
+            let (output, report) = with_command(&args, &[path, "100"]);
+            assert_eq!(output.ok().stdout, plain, "{args:?}: {}", report.0);
+            if tool == "funccount" {
+                report.assert_count("main.last", 464_000);
+            }
+        }
+    }
+}
+
 /// `main.visit` is so short that it checks no stack and has no frame: its caller was left out.
 #[test]
 fn callers_of_short_go_functions() {

@@ -115,7 +115,7 @@ pub fn costly_probes_are_warned_of_once() {
     // Traps: they cost much on any machine.
     let tracing = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "-r", "^(hot|cold)$"]);
     let share = |function: &str| {
-        let output = run(&mut sidestep(&["status", "--json", "-p", &pid]), LIMIT).ok().stdout;
+        let output = run(&mut sidestep(&["status", "-f", "json", "-p", &pid]), LIMIT).ok().stdout;
         let line = output.lines().find(|line| line.contains(&format!("\"symbol\": \"{function}\""))).map(str::to_owned);
         let line = line.unwrap_or_else(|| panic!("no {function}: {output}"));
         let share = line.split_once("\"share\": ")?.1;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sidestep_tests::build::have;
-use sidestep_tests::postgres::{NOBODY, client, database, programs, server};
+use sidestep_tests::postgres::{NOBODY, client, database, is_up, programs, server};
 use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Report, Tracing, with_command};
 use sidestep_tests::{Snapshot, skip, target};
@@ -320,7 +320,7 @@ fn functions_of_postgres_when_it_is_attached_late() {
     let Some(bin) = postgres() else { return };
     let data = database(&bin, "late");
     let server = Running::start(&mut server(&bin, &data));
-    assert!(eventually(LIMIT, || Path::new(&data).join(".s.PGSQL.5432").exists()), "no server");
+    assert!(is_up(&data), "no server");
     let mut client = Program::start(&mut client(&data));
     let pid = client.ask("select pg_backend_pid();") as i32;
     let query = "with t as (select i, md5(i::text) m from generate_series(1, 3000) i) \

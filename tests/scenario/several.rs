@@ -5,7 +5,7 @@ use std::process::Command;
 
 use sidestep_tests::build::have;
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{during, sidestep, with_command};
+use sidestep_tests::tool::{Tracing, during, sidestep, with_command};
 use sidestep_tests::{Snapshot, target};
 
 use super::tools::{numbers, serve_page};
@@ -223,4 +223,29 @@ fn plain_text_of_gnutls() {
         assert!(lens("WRITE/SEND") > 40, "{report}");
         assert!(report.contains("700: plain text"), "{report}");
     });
+}
+
+/// What the processes of a session share was taken for something that a controller had left:
+/// whoever came next unmapped it in the second process, which crashed at its next hit.
+#[test]
+fn another_session_unmapped_what_the_processes_of_one_share() {
+    let Some(path) = target("counts") else { return };
+    let mut programs = [(); 2].map(|()| Program::start(&mut Command::new(&path)));
+    let before = [0, 1].map(|i: usize| Snapshot::of(programs[i].pid()));
+    let both = pids(&programs);
+    let tracing = Tracing::start(&["funccount", "-p", &both, "leaf"]);
+    for program in &mut programs {
+        let pid = program.pid().to_string();
+        let (report, sum) = during(&["funccount", "-p", &pid, "leaf"], || program.ask("work 10"));
+        assert_eq!(sum, 145);
+        report.assert_count("leaf", 10);
+        let refused = run(&mut sidestep(&["detach", "-p", &pid]), LIMIT);
+        assert!(refused.stderr.contains("is probed by process"), "{refused}");
+        assert_eq!(program.ask("work 10"), 145);
+    }
+    tracing.stop().assert_count("leaf", 40);
+    for (program, before) in programs.iter().zip(&before) {
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    programs.into_iter().for_each(|program| drop(program.finish().ok()));
 }

@@ -135,10 +135,10 @@ pub fn specifications_of_argdist() {
 pub fn slow_calls_are_those_that_sleep() {
     let Some(program) = target("tools") else { return };
     let program = program.to_str().expect("UTF-8");
-    let (_, report) = on(&["funcslower", "--json", "-m", "50", "-a", "1", "-U", "nap"], &[program, "naps", "8"]);
+    let (_, report) = on(&["funcslower", "-f", "json", "-m", "50", "-a", "1", "-U", "nap"], &[program, "naps", "8"]);
     assert_eq!(numbers(&report, "retval"), [120; 4], "{report}");
     assert_eq!(numbers(&report, "arg0"), [60; 4], "{report}");
-    assert_eq!(report.matches("        naps+").count(), 4, "{report}");
+    assert_eq!(report.matches("[\"naps+").count(), 4, "{report}");
     let (_, report) = on(&["funcslower", "-m", "49.5", "-a", "1", "nap"], &[program, "naps", "6"]);
     assert_eq!(report.lines().filter(|line| line.ends_with("              78 nap 0x3c")).count(), 3, "{report}");
     let (_, report) = on(&["funcslower", "-f", "-m", "50", "nap"], &[program, "naps", "4"]);
@@ -335,8 +335,7 @@ fn leaks_of_python() {
                   for i in range(9): libc.malloc(12345)\n";
     let args = ["-f", "json", "-z", "12345", "-Z", "12345"];
     let (_, report) = memleak(&args, &[python.to_str().expect("UTF-8"), "-c", script]);
-    assert!(report.contains(": 111105}"), "{report}");
-    assert!(report.contains(": 9}"), "{report}");
+    assert!(report.ends_with("\"], \"bytes\": 111105, \"allocations\": 9}}\n"), "{report}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub fn coverage(write: bool) -> Result<()> {
 /// A row per binary.
 struct Table(Vec<Row>);
 
-/// What `sidestep coverage --json` said of one binary.
+/// What `sidestep coverage -f json` said of one binary.
 struct Row {
     name: &'static str,
     json: String,
@@ -70,7 +70,7 @@ impl Table {
         let mut rows = Vec::new();
         for (binary, package) in BINARIES {
             let begin = Instant::now();
-            let output = run(&mut sidestep(&[&["coverage", "--json"], flags, &[binary]].concat()), LIMIT);
+            let output = run(&mut sidestep(&[&["coverage", "-f", "json"], flags, &[binary]].concat()), LIMIT);
             let time = begin.elapsed();
             anyhow::ensure!(
                 output.code() == 0,

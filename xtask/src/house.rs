@@ -131,3 +131,94 @@ fn comments_on_safety_give_a_reason() {
 fn a_comment_without_a_reason_is_found() {
     assert_eq!(unreasoned("// SAFETY: the word is aligned.\n    // SAFETY: the caller's.\n"), [2]);
 }
+
+/// Where an instruction set is at home: its own folders, the faces that choose between these, and
+/// what reads its assembly.
+const ISA_ROOMS: [&str; 17] = [
+    "isa/src/x86/",
+    "isa/src/toy/",
+    "isa/src/lib.rs",
+    // The faces of `isa`.
+    "isa/src/emulate.rs",
+    "isa/src/go.rs",
+    "isa/src/indirect.rs",
+    "isa/src/insn.rs",
+    "isa/src/limits.rs",
+    "isa/src/patch.rs",
+    "isa/src/relocate.rs",
+    "isa/src/scan.rs",
+    "isa/src/syscalls.rs",
+    "isa/src/thunk.rs",
+    "isa/src/vectors.rs",
+    "plan/src/codegen/",
+    "bpf/src/native/",
+    "/src/arch/",
+];
+
+/// Files outside of these rooms that name registers or variants of an instruction set. The list is
+/// to become empty.
+const ISA_OUTSIDE: [&str; 15] = [
+    "agent/src/bell.rs",
+    "agent/src/children.rs",
+    "agent/src/guard.rs",
+    "agent/src/helpers/context.rs",
+    "agent/src/hit.rs",
+    "agent/src/trap.rs",
+    "agent/src/unwind.rs",
+    "lang/src/script/check/call.rs",
+    "lang/src/uprobe_events/event.rs",
+    "plan/src/analysis/index/around.rs",
+    "plan/src/context.rs",
+    "sidestep/src/context.rs",
+    "symbols/src/usdt/argument.rs",
+    "symbols/src/usdt/register.rs",
+    "symbols/src/usdt/spec.rs",
+];
+
+/// Words of an instruction set in code, outside of comments, texts and tests; and texts that are
+/// the name of a register.
+fn words_of_an_isa(text: &str) -> Vec<String> {
+    const REGISTERS: [&str; 11] = ["rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip", "eflags", "orig_rax"];
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let mut found = Vec::new();
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        let code: String = line.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+        let code = code.split(" // ").next().unwrap_or_default();
+        let words = code.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        found.extend(words.filter(|word| REGISTERS.contains(word)).map(str::to_owned));
+        let texts = line.split('"').skip(1).step_by(2);
+        found.extend(texts.filter(|text| matches!(*text, "r15" | "orig_ax")).map(str::to_owned));
+        let names = ["Isa::X86", "Isa::X64", "x86::", "Syntax::X", "0xe9", "0xcc", "iced_x86"];
+        found.extend(names.iter().filter(|name| code.contains(**name)).map(|name| (*name).to_owned()));
+    }
+    found
+}
+
+#[test]
+fn an_instruction_set_stays_in_its_rooms() {
+    let crates = crate::test::checkout().join("crates");
+    let mut files = Vec::new();
+    sources(&crates, &mut files);
+    let (mut strays, mut outside) = (Vec::new(), Vec::new());
+    for file in files {
+        let name = file.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+        if !name.contains("/src/") || ISA_ROOMS.iter().any(|room| name.contains(room)) {
+            continue;
+        }
+        let words = words_of_an_isa(&fs::read_to_string(&file).unwrap());
+        match words.first() {
+            Some(_) if ISA_OUTSIDE.contains(&name.as_str()) => outside.push(name),
+            Some(word) => strays.push(format!("{name}: {word}")),
+            None => {}
+        }
+    }
+    assert!(strays.is_empty(), "words of an instruction set outside of its rooms:\n{}", strays.join("\n"));
+    outside.sort();
+    assert_eq!(outside, ISA_OUTSIDE, "files that name no instruction set any more leave the list");
+}
+
+#[test]
+fn words_of_an_instruction_set_are_found() {
+    let text = "// rax\nlet a = regs.rax;\nlet b = \"rax\";\nmatch isa { Isa::X86 => 1 } // rsp\n#[cfg(test)]\nmod tests { 0xcc }";
+    assert_eq!(words_of_an_isa(text), ["rax", "Isa::X86"]);
+}

@@ -42,7 +42,15 @@ pub fn test(quick: bool) -> Result<bool> {
     tally.step("release build", cargo().args(["build", "--release", "--locked", "--package", "sidestep-cli"]));
     let short = ["build", "--release", "--locked", "--package", "sidestep-cli", "--target", setup::TARGET_32];
     tally.step("release build for 32-bit programs", cargo().args(short));
-    tally.tests(cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    // With the instruction set of the tests (`plan/tests/toy.rs`).
+    tally.tests(cargo().args([
+        "test",
+        "--workspace",
+        "--features",
+        "sidestep-plan/toy",
+        "--locked",
+        "--no-fail-fast",
+    ]))?;
     // What depends on the width of words in the tool itself.
     let short = ["--release", "--locked", "--package", "sidestep-sys", "--target", setup::TARGET_32];
     tally.step("examples for 32-bit tests", cargo().args(["build", "--examples"]).args(short));

@@ -97,7 +97,7 @@ fn histograms_are_a_dozen_instructions() {
     let text =
         "r1 = *(u64 *)(r1 + 112)\n call 256\n *(u32 *)(r10 - 4) = r0\n r2 = r10\n r2 += -4\n r1 = map(1) ll\n call 1\n
         if r0 == 0 goto out\n r1 = 1\n lock *(u64 *)(r0 + 0) += r1\n out: r0 = 0\n exit";
-    let shape = |dead: u16| shaped(&linked(text), Shape::Inline(Site { dead: site().dead | dead, ..site() })).unwrap();
+    let shape = |dead: u32| shaped(&linked(text), Shape::Inline(Site { dead: site().dead | dead, ..site() })).unwrap();
     // One register that is needed later is kept in one that is not, rather than saved by the
     // detour.
     let kept = shape(0);
@@ -393,7 +393,7 @@ proptest! {
         prop_assert!(interpret_at(&simple.program, context.as_ptr() as u64, &mut same, 1000).is_ok());
         prop_assert_eq!(same, want, "{}\n{}", listing(&plain.program), listing(&simple.program));
         for verified in [&plain, &simple] {
-            let code = match shaped(verified, Shape::Inline(Site { dead, ..site() })) {
+            let code = match shaped(verified, Shape::Inline(Site { dead: dead.into(), ..site() })) {
                 Ok(code) => code,
                 Err(e) => return Err(TestCaseError::fail(format!("{e}\n{}", listing(&verified.program)))),
             };

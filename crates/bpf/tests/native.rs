@@ -106,7 +106,7 @@ proptest! {
         let program = whole(&steps);
         let (_, want) = agree(&program, &buffer);
         let mut after = buffer;
-        let code = inline(&on_thread(&program), prefer, Machine::R12).unwrap();
+        let code = inline(&on_thread(&program), prefer.into(), Machine::R12).unwrap();
         check_inline(&program, &code, &mut after)?;
         prop_assert_eq!(after, want, "{}", listing(&program));
     }
@@ -158,7 +158,7 @@ fn inlined(insn: &Insn, others: &[Reg], buffer: &Buffer, prefer: u16) -> Result<
     }
     let program = assemble(&format!("{text} r0 = 0\n exit")).unwrap();
     let (_, want) = agree(&program, buffer);
-    let code = inline(&program, prefer, Machine::Rbp).unwrap();
+    let code = inline(&program, prefer.into(), Machine::Rbp).unwrap();
     let mut after = *buffer;
     check_inline(&program, &code, &mut after)?;
     prop_assert_eq!(after, want, "{}", listing(&program));
@@ -166,11 +166,11 @@ fn inlined(insn: &Insn, others: &[Reg], buffer: &Buffer, prefer: u16) -> Result<
 }
 
 /// A site where these registers are dead, and this one has the address of the thread's memory.
-fn site(dead: u16, cells: Machine) -> Site {
+fn site(dead: u32, cells: Machine) -> Site {
     Site { dead, cells: Some(cells), sp: 0, ip: 0x1234, cookie: None }
 }
 
-fn inline(program: &Program, dead: u16, cells: Machine) -> Result<Code, CompileError> {
+fn inline(program: &Program, dead: u32, cells: Machine) -> Result<Code, CompileError> {
     compile(program, &local(program), &Env::default(), Shape::Inline(site(dead, cells)))
 }
 
@@ -319,7 +319,7 @@ fn code_that_keeps_the_flags_says_so() {
         let (steps, prefer) = strategy.new_tree(&mut runner).unwrap().current();
         let mut program = whole(&steps);
         program = on_thread(&program);
-        let code = inline(&program, prefer, Machine::R12).unwrap();
+        let code = inline(&program, prefer.into(), Machine::R12).unwrap();
         let changes = Decoder::with_ip(64, &code.bytes, 0, 0).into_iter().any(|insn| insn.rflags_modified() != 0);
         assert!(code.flags || !changes, "{}", listing(&program));
         keeps += u32::from(!code.flags);

@@ -8,19 +8,15 @@ mod signals;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     if is_calibration() {
         sidestep_engine::calibration_target();
         return ExitCode::SUCCESS;
     }
-    let code = cmd::run(flags::Cli::parse_from(flags::order::ordered(std::env::args_os().collect()))).unwrap_or_else(
-        |error| {
-            out::sink::say(&format!("sidestep: {}", message(&error)));
-            ExitCode::FAILURE
-        },
-    );
+    let code = cmd::run(flags::parse(std::env::args_os().collect())).unwrap_or_else(|error| {
+        out::sink::say(&format!("sidestep: {}", message(&error)));
+        ExitCode::FAILURE
+    });
     out::outlet::end();
     code
 }

@@ -7,19 +7,20 @@
 //! that the end of a command interrupts a wait.
 #![allow(unsafe_code, reason = "sigaction, poll and a self-pipe have no safe interface in std")]
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::out::time;
 
 /// Write end of the pipe, for the handler; -1 before it exists.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
+/// When the last signal arrived, in nanoseconds of `CLOCK_MONOTONIC`; 0: there was none.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Signals whose default action ends the program, without those that name a mistake of its own
 /// (SIGSEGV and its like). A limit of CPU time is one of them; that of a file's size makes a write
@@ -43,16 +44,6 @@ const ENDS: [i32; 12] = [
 #[derive(Debug)]
 pub struct Signals {
     pipe: OwnedFd,
-    /// When the last signal arrived, in nanoseconds of `CLOCK_MONOTONIC`.
-    last: Cell<Option<u64>>,
-}
-
-/// What goes through the pipe, in one write of less than `PIPE_BUF`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Message {
-    signal: u64,
-    time: u64,
 }
 
 /// Signals that follow so closely are one wish: `timeout(1)` sends each signal to its command and
@@ -81,7 +72,7 @@ impl Signals {
                 handle(signal, forward)?;
             }
         }
-        Ok(Signals { pipe, last: Cell::new(None) })
+        Ok(Signals { pipe })
     }
 
     /// The next signal, waiting for it up to `timeout`.
@@ -99,27 +90,16 @@ impl Signals {
         // SAFETY: `polls` are two pollfds. If a signal interrupts the call, the read below finds
         // it.
         unsafe { libc::poll(polls.as_mut_ptr(), 2, millis) };
-        while let Some(message) = self.read() {
-            let echo = is_echo(self.last.replace(Some(message.time)), message.time);
-            if !echo {
-                return Some(message.signal as i32);
-            }
-        }
-        None
-    }
-
-    fn read(&self) -> Option<Message> {
-        let mut message = Message::default();
-        let into = ptr::from_mut(&mut message).cast();
-        // SAFETY: the size is that of the message, whose fields may hold any bits; the descriptor
-        // does not block.
-        let got = unsafe { libc::read(self.pipe.as_raw_fd(), into, size_of::<Message>()) };
-        (got == size_of::<Message>() as isize).then_some(message)
+        let mut signal = 0u8;
+        // SAFETY: there is room for one byte; the descriptor does not block.
+        let got = unsafe { libc::read(self.pipe.as_raw_fd(), ptr::from_mut(&mut signal).cast(), 1) };
+        (got == 1).then_some(signal.into())
     }
 }
 
-fn is_echo(last: Option<u64>, now: u64) -> bool {
-    last.is_some_and(|last| now.saturating_sub(last) < ECHO_NS)
+/// Has a signal come so soon after the one before? The first one comes after 0.
+fn is_echo(last: u64, now: u64) -> bool {
+    last != 0 && now.saturating_sub(last) < ECHO_NS
 }
 
 /// Sends a signal to a process, for example the SIGTERM that only we have got to the command. A
@@ -167,13 +147,19 @@ pub fn first_writable(files: &[&File], millis: i32) -> Option<usize> {
 }
 
 extern "C" fn forward(signal: i32) {
-    let message = Message { signal: signal as u64, time: time::monotonic() };
+    let now = time::monotonic();
+    if is_echo(LAST.swap(now, Ordering::SeqCst), now) {
+        return;
+    }
+    // Whatever is waited for in the engine.
+    sidestep_engine::interrupt();
+    let byte = signal as u8;
     // SAFETY: `__errno_location` is valid for the thread, and `write` and `clock_gettime` may be
     // called in a handler (signal-safety(7)); errno is put back because the interrupted code may be
     // about to read it. A full pipe holds enough signals.
     unsafe {
         let errno = *libc::__errno_location();
-        libc::write(PIPE.load(Ordering::SeqCst), ptr::from_ref(&message).cast(), size_of::<Message>());
+        libc::write(PIPE.load(Ordering::SeqCst), ptr::from_ref(&byte).cast(), 1);
         *libc::__errno_location() = errno;
     }
 }
@@ -214,21 +200,20 @@ mod tests {
             // SAFETY: raise touches no memory of ours; the handler runs before it returns.
             unsafe { libc::raise(signal) };
         }
-        let first = signals.read().unwrap();
-        let second = signals.read().unwrap();
-        assert_eq!([first.signal, second.signal], [libc::SIGTERM as u64; 2]);
-        assert!(first.time <= second.time && second.time <= time::monotonic());
-        assert!(signals.read().is_none());
+        assert_eq!(signals.wait(Duration::from_secs(5)), Some(libc::SIGTERM));
+        assert_eq!(signals.wait(Duration::ZERO), None);
+        std::thread::sleep(Duration::from_nanos(2 * ECHO_NS));
         // SAFETY: raise touches no memory of ours; the handler runs before it returns.
         unsafe { libc::raise(libc::SIGINT) };
         assert_eq!(signals.wait(Duration::from_secs(5)), Some(libc::SIGINT));
+        assert_eq!(sidestep_engine::interrupts(), 2);
     }
 
     /// `timeout 1 sidestep ...` printed nothing: its two SIGTERMs were taken for an impatient user.
     #[test]
     fn two_signals_of_timeout_are_one_wish() {
-        assert!(!is_echo(None, 7));
-        assert!(is_echo(Some(1_000_000_000), 1_000_050_000));
-        assert!(!is_echo(Some(1_000_000_000), 1_200_000_000));
+        assert!(!is_echo(0, 7));
+        assert!(is_echo(1_000_000_000, 1_000_050_000));
+        assert!(!is_echo(1_000_000_000, 1_200_000_000));
     }
 }

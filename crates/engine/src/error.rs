@@ -95,6 +95,9 @@ pub enum SessionError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// The user has asked for the end before the probes were there.
+    #[error("interrupted before the probes were there")]
+    Interrupted,
     /// No process was given.
     #[error("there is no process to attach to; give one with -p")]
     NoTarget,
@@ -248,7 +251,7 @@ pub enum SessionError {
         /// The name of the program.
         name: String,
         /// The cause.
-        source: sidestep_bpf::native::x86_64::CompileError,
+        source: sidestep_bpf::native::CompileError,
     },
     /// A program asks for an argument of a static probe by a number that is not always the same.
     #[error("program {name}: the number of an argument of a static probe must be a constant")]

@@ -1,14 +1,39 @@
 //! What Sidestep knows about instruction sets: decode, relocate, emit, registers, liveness.
 //!
 //! Pure: nothing here touches a process or a file, and every ISA works on every host.
+//!
+//! The modules here are the face of all instruction sets: data, and functions that take an [`Isa`]
+//! or an [`Insn`] and ask the folder of that instruction set. Analysis and policy use the face
+//! only.
+//! `docs/internals/porting.md` lists what a new folder has to have.
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod emulate;
+pub mod go;
+pub mod held;
+pub mod indirect;
+pub mod insn;
+pub mod limits;
+pub mod live;
 pub mod object;
+pub mod passed;
+pub mod patch;
+pub mod relocate;
+pub mod scan;
+pub mod stack;
+pub mod syscalls;
+pub mod thunk;
+#[cfg(feature = "toy")]
+pub mod toy;
+pub mod vectors;
 pub mod x86;
 
 pub use addr::{FileOff, Len, Va};
+pub use insn::{DecodeError, Flow, INSN_MAX, Insn, Reader, RegisterSet, decode, sweep};
+pub use limits::Limits;
 pub use object::ObjectCode;
+pub use relocate::{RelocateError, relocate, relocated_len};
 
 /// An instruction set, as a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -18,16 +43,16 @@ pub enum Isa {
     /// x86-64.
     #[default]
     X64,
+    /// The instruction set of the tests, of a fixed length.
+    #[cfg(feature = "toy")]
+    Toy,
 }
 
 impl Isa {
     /// Bits of an address: 32 or 64.
     #[must_use]
     pub fn bits(self) -> u32 {
-        match self {
-            Isa::X86 => 32,
-            Isa::X64 => 64,
-        }
+        self.limits().bits
     }
 
     /// Bytes of an address, and of a word of the stack.
@@ -39,15 +64,12 @@ impl Isa {
     /// The address `len` bytes behind `start`; `None` if there is no such address.
     #[must_use]
     pub fn after(self, start: Va, len: u64) -> Option<Va> {
-        start.0.checked_add(len).filter(|end| *end <= 1 << 32 || self == Isa::X64).map(Va)
+        start.0.checked_add(len).filter(|end| *end <= 1 << 32 || self.bits() == 64).map(Va)
     }
 
     /// An address as the CPU computes it: the sum of two is cut to the bits that it has.
     #[must_use]
     pub fn wrap(self, va: Va) -> Va {
-        match self {
-            Isa::X86 => Va(va.0 & 0xffff_ffff),
-            Isa::X64 => va,
-        }
+        if self.bits() == 32 { Va(va.0 & 0xffff_ffff) } else { va }
     }
 }

@@ -1,7 +1,7 @@
 //! The code facts of an object file: what its reader (`sidestep-symbols`) tells its analysis
 //! (`sidestep-plan`). All addresses are link-time.
 
-use crate::x86;
+use crate::insn::{Insn, decode};
 use crate::{Isa, Len, Va};
 
 /// A run of bytes at a link-time address.
@@ -167,7 +167,7 @@ impl<'a> ObjectCode<'a> {
 
     /// The instruction at an address.
     #[must_use]
-    pub fn insn_at(&self, va: Va) -> Option<x86::Insn> {
-        x86::decode(self.isa, self.text_from(va)?, va).ok()
+    pub fn insn_at(&self, va: Va) -> Option<Insn> {
+        decode(self.isa, self.text_from(va)?, va).ok()
     }
 }

@@ -9,8 +9,7 @@ use cpu::state::gprs;
 use cpu::{CODE, Cpu, DATA, FROM, Outcome, Rng, STACK, State, TO};
 use iced_x86::Decoder;
 use sidestep_isa::x86::emulate::{Memory, Next, Registers, execute, prepare};
-use sidestep_isa::x86::{decode, relocate, relocated_len};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::{Isa, Va, decode, relocate, relocated_len};
 
 /// Zero flag, trap flag, carry flag.
 const ZF: u64 = 1 << 6;

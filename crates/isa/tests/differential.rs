@@ -12,8 +12,7 @@ use cpu::judge::{difference, seen_from_original};
 use cpu::{Cpu, FROM, Features, Outcome, Rng, State, TO};
 use generate::{Case, Cases};
 use iced_x86::{Code, CpuidFeature, Decoder, DecoderOptions, Mnemonic};
-use sidestep_isa::x86::{Flow, Insn, RelocateError, decode, relocate};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::{Flow, Insn, Isa, RelocateError, Va, decode, relocate};
 
 /// Instructions whose results are never twice the same, or that wait for something.
 const NOT_RUN: &[Mnemonic] = &[
@@ -161,7 +160,7 @@ fn start(cpu: &Cpu, rng: &mut Rng, case: &Case) -> State {
 
 /// A fault that was promised not to happen. Where a branch ends is another matter.
 fn faults_are_expected(insn: &Insn, end: &Outcome, name: &str) {
-    if insn.flow() != Flow::Next || insn.may_fault() || insn.rip_target().is_some_and(|at| at.0 >> 32 != 0) {
+    if insn.flow() != Flow::Next || insn.may_fault() || insn.pc_target().is_some_and(|at| at.0 >> 32 != 0) {
         return;
     }
     assert_eq!(end.reached(), Some(insn.next().0), "{name} cannot fault, but did: {:x?}", end.signal);

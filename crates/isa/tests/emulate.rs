@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 
 use cpu::{CODE, Cpu, DATA, DATA_LEN, FROM, Rng, STACK, STACK_LEN, State};
 use generate::Cases;
-use sidestep_isa::x86::decode;
 use sidestep_isa::x86::emulate::{Memory, Next, Op, Registers, execute, prepare};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::{Isa, Va, decode};
 
 /// The memory of a state, and code that can be read.
 struct Ram<'a> {

@@ -2,8 +2,7 @@
 
 mod gas;
 
-use sidestep_isa::x86::{decode, sweep};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::{Isa, Va, decode, sweep};
 
 const NEVER: &[&str] = &[
     "push %rbp",

@@ -2,7 +2,7 @@
 
 mod gas;
 
-use sidestep_isa::x86::live::dead_before;
+use sidestep_isa::live::dead_before;
 use sidestep_isa::{Isa, Va};
 
 const NAMES: [&str; 16] =

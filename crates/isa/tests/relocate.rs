@@ -4,8 +4,7 @@
 mod gas;
 
 use proptest::prelude::*;
-use sidestep_isa::x86::{self, Flow, RelocateError, relocate, relocated_len, sweep};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::{Flow, Insn, Isa, RelocateError, Va, decode, relocate, relocated_len, sweep};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 const FROM: u64 = 0x40_1000;
@@ -218,7 +217,7 @@ fn what_is_too_far_away_is_an_error_and_not_a_wrapped_displacement() {
     let bytes = assembled(Isa::X64, "lea t(%eip),%rax", FROM, 0);
     let (to, mut out) = (Va(0x7fff_1234_5678), Vec::new());
     relocate(Isa::X64, &bytes, Va(FROM), to, &mut out).expect("a copy");
-    assert_eq!(x86::decode(Isa::X64, &out, to).expect("an instruction").rip_target(), Some(Va(0x40_2000)));
+    assert_eq!(decode(Isa::X64, &out, to).expect("an instruction").pc_target(), Some(Va(0x40_2000)));
 }
 
 /// `objdump`'s text with rip-relative operands as absolute addresses.
@@ -254,7 +253,7 @@ fn objdump_reads_the_same(isa: Isa, library: &str, machine: &str) {
             // `loop` and `jecxz` reach no further: their copies are several instructions.
             Flow::Branch(_) if matches!(bytes[0], 0xe0..=0xe3) => continue,
             Flow::Jump(_) | Flow::Branch(_) => 1,
-            Flow::Next | Flow::Return | Flow::JumpIndirect => usize::from(insn.rip_target().is_some()) * 2,
+            Flow::Next | Flow::Return | Flow::JumpIndirect => usize::from(insn.pc_target().is_some()) * 2,
             _ => continue,
         };
         // Two places, both filled with nops behind the instruction, so that each is disassembled on
@@ -304,7 +303,7 @@ fn objdump_reads_the_same(isa: Isa, library: &str, machine: &str) {
 fn distances_wrap_in_32_bit_code() {
     let mut out = Vec::new();
     relocate(Isa::X86, &[0xe8, 0xfb, 0xef, 0xff, 0xff], Va(0x1000), Va(0xf7f0_0000), &mut out).expect("a copy");
-    assert_eq!(x86::decode(Isa::X86, &out[5..], Va(0xf7f0_0005)).expect("a jump").flow(), Flow::Jump(Va(0)));
+    assert_eq!(decode(Isa::X86, &out[5..], Va(0xf7f0_0005)).expect("a jump").flow(), Flow::Jump(Va(0)));
     assert_eq!(&out[..5], [0x68, 0x05, 0x10, 0, 0]);
 }
 
@@ -316,7 +315,7 @@ proptest! {
         pick in any::<prop::sample::Index>(),
         to in 0x10_0000_u64..0x7000_0000,
     ) {
-        static TEXT: std::sync::OnceLock<(u64, Vec<u8>, Vec<x86::Insn>)> = std::sync::OnceLock::new();
+        static TEXT: std::sync::OnceLock<(u64, Vec<u8>, Vec<Insn>)> = std::sync::OnceLock::new();
         let (va, text, insns) = TEXT.get_or_init(|| {
             let (va, text) = gas::text_of(LIBC);
             let insns = sweep(Isa::X64, &text, Va(va)).map_while(Result::ok).collect();
@@ -332,13 +331,13 @@ proptest! {
                 let parts: Vec<_> = sweep(Isa::X64, &copy, Va(to)).map_while(Result::ok).collect();
                 match insn.flow() {
                     Flow::Call(target) => {
-                        prop_assert_eq!(parts[0].rip_target(), Some(Va(to + copy.len() as u64 - 8)));
+                        prop_assert_eq!(parts[0].pc_target(), Some(Va(to + copy.len() as u64 - 8)));
                         prop_assert_eq!(parts[1].flow(), Flow::Jump(target));
                         prop_assert_eq!(&copy[copy.len() - 8..], &insn.next().0.to_le_bytes());
                     }
                     Flow::CallIndirect => {
                         prop_assert_eq!(parts[1].flow(), Flow::JumpIndirect);
-                        prop_assert_eq!(parts[1].rip_target(), insn.rip_target());
+                        prop_assert_eq!(parts[1].pc_target(), insn.pc_target());
                         prop_assert_eq!(&copy[copy.len() - 8..], &insn.next().0.to_le_bytes());
                     }
                     Flow::Branch(target) if parts.len() > 1 => {
@@ -349,12 +348,12 @@ proptest! {
                     Flow::Syscall => {
                         prop_assert_eq!(parts[0].flow(), Flow::Syscall);
                         // lea back(%rip),%rcx
-                        prop_assert_eq!(parts[1].rip_target(), Some(insn.next()));
+                        prop_assert_eq!(parts[1].pc_target(), Some(insn.next()));
                     }
                     flow => {
                         prop_assert_eq!(parts.len(), 1);
                         prop_assert_eq!(parts[0].flow(), flow);
-                        prop_assert_eq!(parts[0].rip_target(), insn.rip_target());
+                        prop_assert_eq!(parts[0].pc_target(), insn.pc_target());
                         prop_assert_eq!(parts[0].usage(), insn.usage());
                     }
                 }
@@ -370,7 +369,7 @@ proptest! {
             Ok(len) => prop_assert!(done.is_err() || out.len() == len),
             Err(error) => prop_assert_eq!(done, Err(error)),
         }
-        if let Ok(insn) = x86::decode(Isa::X64, &bytes, Va(FROM)) {
+        if let Ok(insn) = decode(Isa::X64, &bytes, Va(FROM)) {
             let _ = (insn.to_string(), insn.usage(), insn.flow(), insn.address_candidate());
         }
         out.clear();

@@ -334,7 +334,9 @@ proptest! {
         let script = format!("{STRUCTS} let @lru = lruhash(10); let @pl = percpulruhash(20); macro twice(a, $v) {{ $v += 1; a + a + $v }} u:a:b {{ @c[1] = count(); $p = (struct S *)arg1; $d = $p->inner; $x = arg0; $y = 1; @k[1, \"abc\"] = 1; @a = 1; {} }}", statements.join(" "));
         // One with a long expression may need too much stack.
         let fate = compile(&script);
-        assert!(!matches!(fate, Fate::Wrong(_)), "{script}\n{fate:?}");
+        // Literals may come to what is no number.
+        let is_wrong = matches!(&fate, Fate::Wrong(error) if !error.contains("unable to fold literals"));
+        assert!(!is_wrong, "{script}\n{fate:?}");
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::mem::offset_of;
 
+use sidestep_isa::RegisterSet;
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::Reg;
-use sidestep_isa::x86::live::Dead;
 use sidestep_wire::{Hit, Regs};
 
 /// All general registers but the stack pointer.
@@ -54,7 +55,7 @@ impl Context {
 
     /// Machine registers among them, one bit each by their number.
     #[must_use]
-    pub fn registers(self) -> u16 {
+    pub fn registers(self) -> RegisterSet {
         let reads = |reg: &&Reg| self.has(offset(**reg));
         GENERAL.iter().filter(reads).fold(0, |set, reg| set | reg.bit())
     }

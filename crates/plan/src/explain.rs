@@ -2,13 +2,8 @@
 
 use sidestep_isa::Isa;
 
-use crate::codegen::x86::detour;
+use crate::codegen::detour;
 use crate::policy::plan::{DisplacedInsn, Patch, Plan, SiteKind};
-
-/// Names by the bit numbers of [`Plan::dead_regs`].
-const REGISTERS: [&str; 16] =
-    ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
-const REGISTERS_32: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
 
 /// How the returns of a function are watched.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,7 +34,8 @@ pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
     lines.push(field("address", &format!("{}, {place}", plan.asked)));
     lines.push(field("technique", &technique(plan)));
     let end = plan.site.plus(plan.region);
-    lines.push(field("replaces", &format!("{} to {end}, {} bytes", plan.site, plan.region.0)));
+    let bytes = if plan.region.0 == 1 { "1 byte".to_owned() } else { format!("{} bytes", plan.region.0) };
+    lines.push(field("replaces", &format!("{} to {end}, {bytes}", plan.site)));
     if let Some(lead) = &plan.lead {
         lines.push(field("stays", &instruction(plan.isa, &lead.insn)));
     }
@@ -57,11 +53,7 @@ pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
     lines.extend(returns_lines(returns));
     lines.push(field("uprobes", uprobes(plan)));
     if verbose {
-        let names = match plan.isa {
-            Isa::X86 => &REGISTERS_32[..],
-            Isa::X64 => &REGISTERS,
-        };
-        let named = names.iter().enumerate().filter(|(bit, _)| plan.dead_regs >> bit & 1 == 1);
+        let named = plan.isa.limits().registers.iter().enumerate().filter(|(bit, _)| plan.dead_regs >> bit & 1 == 1);
         let mut dead: Vec<&str> = named.map(|(_, name)| *name).collect();
         if plan.dead_flags {
             dead.push("flags");
@@ -153,7 +145,7 @@ mod tests {
     use crate::policy::lead::Lead;
     use crate::policy::plan::{Rejected, Technique};
     use crate::reason::Reason;
-    use sidestep_isa::x86::Passed;
+    use sidestep_isa::passed::Passed;
     use sidestep_isa::{Len, Va};
 
     fn insn(va: u64, code: &[u8]) -> DisplacedInsn {

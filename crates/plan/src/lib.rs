@@ -22,8 +22,7 @@ pub use analysis::exits::{Exit, ExitKind, Exits, NoExits, exits, jumps_to, resul
 pub use analysis::go::{GoCall, go_call};
 pub use analysis::index::{self, Index};
 pub use analysis::syscalls;
-pub use codegen::handler;
-pub use codegen::x86::{detour, faults, thunk};
+pub use codegen::{detour, faults, handler, thunk};
 pub use fixed::Fixed;
 pub use policy::blocked::promotable;
 pub use policy::lead::{Lead, Needs, Placement};

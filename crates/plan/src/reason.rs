@@ -10,7 +10,7 @@
 
 use sidestep_isa::Va;
 use sidestep_isa::object::Rewriter;
-use sidestep_isa::x86::{DecodeError, Insn, RelocateError};
+use sidestep_isa::{DecodeError, Insn, RelocateError};
 use thiserror::Error;
 
 use crate::fixed::Fixed;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use elf::{Elf, compile, parse};
-use sidestep_isa::{Isa, Len, Va, x86};
+use sidestep_isa::{Isa, Len, Va, sweep};
 use sidestep_plan::coverage::{Coverage, Sites};
 use sidestep_plan::explain::{Returns, lines};
 use sidestep_plan::{Fixed, Index, Placement, Reason, Room, Technique, plan_in};
@@ -49,7 +49,7 @@ fn instructions(elf: &Elf<'_>, index: &Index<'_>) -> BTreeSet<Va> {
             _ => functions.push((start, end)),
         }
     }
-    let code = |(start, end)| x86::sweep(Isa::X64, elf.code.text_at(start, end).unwrap_or_default(), start);
+    let code = |(start, end)| sweep(Isa::X64, elf.code.text_at(start, end).unwrap_or_default(), start);
     functions.into_iter().flat_map(|f| code(f).map_while(Result::ok)).map(|insn| insn.va()).collect()
 }
 

@@ -4,9 +4,8 @@ mod elf;
 
 use std::collections::BTreeMap;
 
-use sidestep_isa::Va;
-use sidestep_isa::x86::emulate::prepare;
-use sidestep_isa::x86::{RelocateError, relocated_len, sweep};
+use sidestep_isa::emulate::prepare;
+use sidestep_isa::{RelocateError, Va, relocated_len, sweep};
 
 struct Sweep {
     instructions: usize,

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use elf::{Elf, compile, compile_32, parse};
-use sidestep_isa::x86::{self, Flow, Insn};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::{Flow, Insn, Isa, Va, sweep};
 use sidestep_plan::object::{Extent, ObjectCode};
 use sidestep_plan::{Index, SiteKind, plan};
 
@@ -58,7 +57,7 @@ fn disassembled(isa: Isa, bytes: &[u8], start: Va) -> Vec<Insn> {
     let (mut insns, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
         let here = start.offset(at as i64);
-        match x86::sweep(isa, &bytes[at..], here).next() {
+        match sweep(isa, &bytes[at..], here).next() {
             _ if isa == Isa::X86 && bytes[at] == 0 => at += 1,
             Some(Ok(insn)) => {
                 at += insn.len();
@@ -81,7 +80,7 @@ fn compare(name: &str, data: &[u8]) -> (f64, f64) {
     let (mut wrong_insns, mut wrong_starts) = (Vec::new(), Vec::new());
     for (Extent { start, len }, is_start) in index.found() {
         let bytes = elf.code.text_at(start, start.plus(len)).unwrap();
-        for insn in x86::sweep(elf.code.isa, bytes, start) {
+        for insn in sweep(elf.code.isa, bytes, start) {
             let insn = insn.expect("an instruction");
             let va = insn.va();
             match truth.insns.contains(&va) {
@@ -196,7 +195,7 @@ fn what_is_found_in_busybox_is_what_objdump_disassembles() {
     for (Extent { start, len }, is_start) in index.found() {
         starts += usize::from(is_start);
         bytes += len.0;
-        for insn in x86::sweep(Isa::X64, elf.code.text_at(start, start.plus(len)).unwrap(), start) {
+        for insn in sweep(Isa::X64, elf.code.text_at(start, start.plus(len)).unwrap(), start) {
             let insn = insn.expect("an instruction");
             assert!(theirs.contains(&insn.va().0), "{insn} at {}", insn.va());
             insns += 1;

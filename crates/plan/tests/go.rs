@@ -6,8 +6,7 @@ mod elf;
 use std::ops::Range;
 use std::process::Command;
 
-use sidestep_isa::x86::{Flow, sweep};
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{Flow, Isa, Len, Va, sweep};
 use sidestep_plan::{Fixed, GoCall, Index, Patch, Reason, Room, Technique, exits, go_call, plan, plan_exit};
 
 /// Free addresses everywhere but in the lower half of what a jump reaches.
@@ -90,7 +89,7 @@ fn handlers_run_behind_the_stack_check() {
         assert!(plan.before_handler >= 2, "{name}: the stack check was not recognised");
         let last = plan.displaced.last().expect("instructions");
         let bytes = &last.bytes[..usize::from(last.len)];
-        let branch = sidestep_isa::x86::decode(Isa::X64, bytes, last.va).expect("an instruction");
+        let branch = sidestep_isa::decode(Isa::X64, bytes, last.va).expect("an instruction");
         let Flow::Branch(target) = branch.flow() else { panic!("{name}: {branch} ends the check") };
         assert!(target > last.va && target < end, "{name}: {branch}");
         jumps += usize::from(plan.technique == Technique::JumpOverSeveral);

@@ -72,8 +72,8 @@ fn check(name: &str, isa: Isa) {
 fn explained(source: &str, isa: Isa) -> String {
     let source = elf::function("f", source) + &elf::function("next", "mov $1,%eax\nret");
     let data = match isa {
-        Isa::X64 => compile("a.s", &source, &["-c"]),
         Isa::X86 => compile_32("a.s", &source, &["-c"]),
+        _ => compile("a.s", &source, &["-c"]),
     };
     let file = object::File::parse(&*data).expect("an object file");
     let text = file.section_by_name(".text").and_then(|text| text.data().ok()).expect("code");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use elf::{Elf, compile, parse};
-use sidestep_isa::{Isa, Va, x86};
+use sidestep_isa::{Flow, Isa, Va, decode, sweep};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::room::STUB;
 use sidestep_plan::thunk::{Context, Env, thunks};
@@ -92,22 +92,22 @@ fn fits(index: &Index<'_>, plan: &Plan) {
     after[..built.patch.len()].copy_from_slice(&built.patch);
     assert!(after[built.patch.len()..].starts_with(&built.relies_on), "{plan:?}");
     assert!(built.patch.len() as u64 <= plan.region.0);
-    let goes = |bytes: &[u8], at: Va| x86::decode(Isa::X64, bytes, at).map(|insn| insn.flow());
+    let goes = |bytes: &[u8], at: Va| decode(Isa::X64, bytes, at).map(|insn| insn.flow());
     match plan.patch {
         Patch::Trap => assert_eq!((after[0], &built.traps[..]), (0xcc, &[(0, 0)][..])),
-        Patch::Jump { stub: None, .. } => assert_eq!(goes(&after, site), Ok(x86::Flow::Jump(at))),
+        Patch::Jump { stub: None, .. } => assert_eq!(goes(&after, site), Ok(Flow::Jump(at))),
         Patch::Jump { stub: Some(stub), .. } => {
             let stub = stub.offset(bias);
-            assert_eq!(goes(&after, site), Ok(x86::Flow::Jump(stub)));
+            assert_eq!(goes(&after, site), Ok(Flow::Jump(stub)));
             let (there, code) = built.stub.as_ref().expect("a stub");
             assert!(*there == stub && code.len() as u64 <= STUB);
-            let direct = goes(code, stub) == Ok(x86::Flow::Jump(at));
+            let direct = goes(code, stub) == Ok(Flow::Jump(at));
             assert!(direct || code[6..] == at.0.to_le_bytes(), "{code:x?}");
         }
         Patch::Short { island } => {
-            assert_eq!(goes(&after, site), Ok(x86::Flow::Jump(island.offset(bias))));
+            assert_eq!(goes(&after, site), Ok(Flow::Jump(island.offset(bias))));
             let (there, code) = built.island.as_ref().expect("an island");
-            assert_eq!(goes(code, *there), Ok(x86::Flow::Jump(at)));
+            assert_eq!(goes(code, *there), Ok(Flow::Jump(at)));
         }
     }
     // Where an instruction began and the jump is now, there is a trap, or nobody comes.
@@ -228,7 +228,7 @@ fn every_instruction_of_bash() {
     let mut seen = [0; 7];
     for extent in elf.code.extents.iter().step_by(7) {
         let text = index.code().text_at(extent.start, extent.start.plus(extent.len)).unwrap_or_default();
-        for insn in x86::sweep(Isa::X64, text, extent.start).map_while(Result::ok) {
+        for insn in sweep(Isa::X64, text, extent.start).map_while(Result::ok) {
             room.claims.clear();
             let Ok(all) = plan_in(&index, insn.va(), &mut room, Placement::First) else { continue };
             fits(&index, &all);
@@ -266,7 +266,7 @@ fn a_trap_that_only_counts_begins_with_a_record() {
         (plan.emulated, detour)
     };
     let (op, push) = built("push %rbx\npop %rbx\nret", &[counter(3), counter(5)]);
-    let record = TrapRecord { op: op.expect("it is known").to_words(), newest: 6, pad: 0 };
+    let record = TrapRecord { op: op.expect("it is known").0, newest: 6, pad: 0 };
     assert_eq!((&push.bytes[..24], push.bytes[24]), (&record.to_bytes()[..], 0x53));
     assert_eq!(push.copies, [(0, 24), (1, 25)]);
     let entries: Vec<_> = push.trap_entries().collect();

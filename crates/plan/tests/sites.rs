@@ -397,7 +397,7 @@ fn addresses_that_cannot_be_probed() {
     let reason = |body: &str| plan_f(&function("f", body)).expect_err(body).reason.to_string();
     assert!(reason("lcall *(%rax)\nret").contains("far call"));
     assert!(reason("int3\nret").contains("breakpoint"));
-    assert!(reason(".byte 0x06").contains("no complete x86 instruction"));
+    assert!(reason(".byte 0x06").contains("no complete instruction"));
     let source = function("f", "mov $1,%eax\nret") + ".p2align 4\n" + &function("g", "ret");
     with(&source, |elf, index| {
         let site = elf.symbol("f").0;

@@ -3,6 +3,7 @@
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
 use sidestep_isa::{Isa, Len, Va};
 
+use crate::arch;
 use crate::eh;
 use crate::elf::{Elf, Section, word};
 use crate::function::{Function, FunctionKind};
@@ -23,7 +24,7 @@ pub(crate) fn collect(
     let Landings { pads, protected } = frames.landings;
     let mut code = ObjectCode { landing_pads: pads, protected, go, ..ObjectCode::new(elf.isa) };
     code.fixed = elf.e_type == object::elf::ET_EXEC || elf.has_text_relocations();
-    if elf.isa == Isa::X86 {
+    if arch::of(elf.isa).names_by_table {
         code.got = elf.global_offset_table();
     }
     code.extents = functions.iter().map(|f| Extent { start: f.va, len: f.size }).collect();
@@ -49,7 +50,7 @@ pub(crate) fn collect(
     for section in elf.sections.iter().filter(|section| section.is_array()) {
         let bytes = elf.data(section)?;
         let words = (0..bytes.len() / elf.word()).map(|i| i * elf.word());
-        beginnings.extend(words.map(|at| relocations.stored(elf.isa, section.va, bytes, at)));
+        beginnings.extend(words.map(|at| relocations.stored(elf.word(), section.va, bytes, at)));
     }
     code.beginnings = beginnings.into_iter().filter(|va| ranges.contain(*va)).collect();
     code.labels = labels.iter().chain(&code.beginnings).copied().collect();
@@ -62,8 +63,9 @@ pub(crate) fn collect(
         for section in data(elf)?.iter().filter(|section| ![PATCHABLE, XRAY].contains(&section.name)) {
             code.pointers.extend(words(elf.isa, section).filter(|va| ranges.contain(*va)));
         }
-        // Text of 32-bit programs may hold tables of absolute addresses, too.
-        for section in if elf.isa == Isa::X86 { text(elf)? } else { Vec::new() } {
+        // Text may hold tables of absolute addresses, too. Where words of text are taken for
+        // addresses anyway, the analysis finds them.
+        for section in if elf.isa.limits().words_name_code { Vec::new() } else { text(elf)? } {
             code.pointers.extend(tables(words(elf.isa, &section), |va| ranges.contain(va)));
         }
     }
@@ -78,7 +80,7 @@ pub(crate) fn collect(
 fn words(isa: Isa, section: &Bytes<'_>) -> impl Iterator<Item = Va> {
     let skip = (section.va.0.wrapping_neg() % isa.word()) as usize;
     let aligned = section.data.get(skip..).unwrap_or(&[]);
-    aligned.chunks_exact(isa.word() as usize).map(move |bytes| Va(word(isa, bytes, 0)))
+    aligned.chunks_exact(isa.word() as usize).map(move |bytes| Va(word(isa.word() as usize, bytes, 0)))
 }
 
 /// Addresses in text that have another one beside them, as those of a table have. A single one is
@@ -107,8 +109,8 @@ fn restartable(elf: &Elf, relocations: &Relocations) -> Result<Vec<Extent>, &'st
     let entries = elf.data(section)?.chunks_exact(32).enumerate();
     let mut all = Vec::new();
     for (i, entry) in entries {
-        let stored = |at: usize| relocations.stored(Isa::X64, section.va.plus(Len(32 * i as u64)), entry, at);
-        all.push(Extent { start: stored(8), len: Len(word(Isa::X64, entry, 16)) });
+        let stored = |at: usize| relocations.stored(8, section.va.plus(Len(32 * i as u64)), entry, at);
+        all.push(Extent { start: stored(8), len: Len(word(8, entry, 16)) });
         // The kernel looks for a signature in front of the handler before it goes there.
         all.push(Extent { start: stored(24).offset(-SIGNATURE), len: Len(SIGNATURE as u64) });
     }

@@ -9,6 +9,7 @@ use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use object::elf::{ELFCOMPRESS_ZLIB, SHF_COMPRESSED};
 use sidestep_isa::Isa;
 
+use crate::arch;
 use crate::debugfile::{self, DebugSearch};
 use crate::elf::Elf;
 use crate::image::Image;
@@ -78,10 +79,7 @@ impl Sections {
             return Ok(Cow::Borrowed(data));
         }
         // Elf32_Chdr: type, size, alignment; Elf64_Chdr has a word of padding behind the type.
-        let header = match self.0.isa {
-            Isa::X86 => 12,
-            Isa::X64 => 24,
-        };
+        let header = if arch::is_64(self.0.isa) { 24 } else { 12 };
         let (header, packed) = data.split_at_checked(header).ok_or("a compressed section has no header")?;
         if header[..4] != ELFCOMPRESS_ZLIB.to_le_bytes() {
             return Err("a section is compressed, but not by zlib");

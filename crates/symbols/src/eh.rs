@@ -6,11 +6,11 @@ use gimli::{
     BaseAddresses, CallFrameInstruction, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer,
     UnwindSection,
 };
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{Len, Va};
 
+use crate::arch::{self, Arch};
 use crate::elf::Elf;
 use crate::lsda::{self, Landings};
-use crate::unwind::Machine;
 use sidestep_isa::object::Extent;
 
 /// What the frame descriptions say. All link-time.
@@ -34,7 +34,7 @@ pub(crate) const NOT_VALID: &str = "an entry of .eh_frame is not valid";
 /// Reads all FDEs with their LSDAs. An error means that landing pads may be missing.
 pub(crate) fn read(elf: &Elf) -> Result<Frames, &'static str> {
     let mut frames = Frames::default();
-    let machine = Machine::of(elf.isa);
+    let machine = arch::of(elf.isa);
     walk(elf, |section, bases, fde| {
         let start = Va(fde.initial_address());
         frames.extents.push(Extent { start, len: Len(fde.len()) });
@@ -95,7 +95,7 @@ pub(crate) fn walk<'e>(
         }
         let (header, length, id_at) = if short == 0xffff_ffff {
             let long = data.get(at + 4..at + 12).ok_or("an entry of .eh_frame is cut off")?;
-            (12, crate::elf::word(Isa::X64, long, 0), at + 12)
+            (12, crate::elf::word(8, long, 0), at + 12)
         } else {
             (4, short, at + 4)
         };
@@ -134,7 +134,7 @@ enum Entered {
 
 /// How the code of an entry is entered: the rows of its CIE, and its own in front of the first
 /// advance (DWARF 5, 6.4.2). Code that was assembled may have its odd frame in a CIE of its own.
-fn entered(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses, machine: &Machine) -> gimli::Result<Entered> {
+fn entered(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses, machine: &Arch) -> gimli::Result<Entered> {
     use CallFrameInstruction::{
         AdvanceLoc, DefCfa, DefCfaExpression, DefCfaOffset, DefCfaOffsetSf, DefCfaRegister, DefCfaSf, Offset, SetLoc,
         Undefined,
@@ -151,11 +151,11 @@ fn entered(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses, machin
                 (DefCfaOffset { offset }, Some((register, _))) => Some((register, offset as i64)),
                 (DefCfaOffsetSf { factored_offset }, Some((register, _))) => Some((register, factored_offset * align)),
                 (DefCfaExpression { .. }, _) => None,
-                (Undefined { register }, cfa) if register == machine.ip => {
+                (Undefined { register }, cfa) if register == machine.registers.ip => {
                     caller = false;
                     cfa
                 }
-                (Offset { register, .. }, cfa) if register == machine.ip => {
+                (Offset { register, .. }, cfa) if register == machine.registers.ip => {
                     caller = true;
                     cfa
                 }
@@ -164,7 +164,7 @@ fn entered(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses, machin
         }
     }
     Ok(match caller {
-        _ if cfa != Some((machine.sp, machine.word)) => Entered::WithFrame,
+        _ if cfa != Some((machine.registers.sp, machine.word())) => Entered::WithFrame,
         true => Entered::ByCall,
         false => Entered::WithoutCaller,
     })

@@ -9,6 +9,7 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use sidestep_isa::{FileOff, Isa, Len, Va};
 
+use crate::arch;
 use crate::error::ObjectError;
 use crate::image::Image;
 
@@ -101,9 +102,10 @@ pub(crate) struct Elf {
 
 impl Elf {
     pub(crate) fn parse(path: &Path, image: Image) -> Result<Elf, ObjectError> {
-        match check_ident(path, &image)? {
-            Isa::X86 => Self::parse_as::<elf::FileHeader32<LE>>(path, image, Isa::X86),
-            Isa::X64 => Self::parse_as::<elf::FileHeader64<LE>>(path, image, Isa::X64),
+        let isa = check_ident(path, &image)?;
+        match arch::is_64(isa) {
+            true => Self::parse_as::<elf::FileHeader64<LE>>(path, image, isa),
+            false => Self::parse_as::<elf::FileHeader32<LE>>(path, image, isa),
         }
     }
 
@@ -226,7 +228,7 @@ impl Elf {
         let Some(data) = self.of_type(elf::SHT_DYNAMIC).and_then(|s| self.data(s).ok()) else {
             return Vec::new();
         };
-        let word = |entry: &[u8], at| word(self.isa, entry, at);
+        let word = |entry: &[u8], at| word(self.word(), entry, at);
         data.chunks_exact(2 * self.word())
             .map(|entry| (word(entry, 0) as i64, word(entry, self.word())))
             .take_while(|(t, _)| *t != 0)
@@ -314,9 +316,8 @@ fn check_ident(path: &Path, image: &Image) -> Result<Isa, ObjectError> {
     let e_type = u16::from_le_bytes([ident[16], ident[17]]);
     let machine = u16::from_le_bytes([ident[18], ident[19]]);
     let bits = if ident[4] == elf::ELFCLASS64 { "64" } else { "32" };
-    let isa = match (ident[4], machine) {
-        (elf::ELFCLASS64, elf::EM_X86_64) => Isa::X64,
-        (elf::ELFCLASS32, elf::EM_386) => Isa::X86,
+    let isa = match (arch::isa_of(ident[4], machine), machine) {
+        (Some(isa), _) => isa,
         (_, elf::EM_X86_64) => return unsupported("a 32-bit x32 program".to_owned()),
         (_, elf::EM_386) => return unsupported(format!("a {bits}-bit i386 program")),
         (_, elf::EM_ARM) => return unsupported(format!("a {bits}-bit Arm program")),
@@ -333,9 +334,8 @@ fn check_ident(path: &Path, image: &Image) -> Result<Isa, ObjectError> {
     }
 }
 
-/// The little-endian address at `at`, which the caller has checked.
-pub(crate) fn word(isa: Isa, bytes: &[u8], at: usize) -> u64 {
-    let len = isa.word() as usize;
+/// The little-endian number of `len` bytes at `at`, which must be there.
+pub(crate) fn word(len: usize, bytes: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw[..len].copy_from_slice(&bytes[at..at + len]);
     u64::from_le_bytes(raw)

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::path::Path;
 
 use object::LittleEndian as LE;
-use object::elf::{ELFCLASS32, FileHeader32, FileHeader64, PF_X, PT_LOAD};
+use object::elf::{FileHeader32, FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use sidestep_isa::object::Bytes;
 use sidestep_isa::{Isa, Va};
 
+use crate::arch;
 use crate::error::ObjectError;
 use crate::image::{read_range, regular};
 
@@ -27,9 +28,15 @@ impl Executable {
         let open = regular(file)?;
         let corrupt = ObjectError::Corrupt { path: file.to_owned(), what: "its program headers make no sense" };
         let first = read_range(&open, &(0..4096.min(len(&open)))).map_err(|source| failed(file, source))?;
-        let (isa, ranges) = match first.get(4) {
-            Some(&ELFCLASS32) => (Isa::X86, ranges::<FileHeader32<LE>>(&first)),
-            _ => (Isa::X64, ranges::<FileHeader64<LE>>(&first)),
+        // e_machine is at the same place in both classes.
+        let isa = match first.get(..20) {
+            Some(ident) => arch::isa_of(ident[4], u16::from_le_bytes([ident[18], ident[19]])),
+            None => None,
+        };
+        let isa = isa.ok_or(ObjectError::Corrupt { path: file.to_owned(), what: "it is for another machine" })?;
+        let ranges = match arch::is_64(isa) {
+            true => ranges::<FileHeader64<LE>>(&first),
+            false => ranges::<FileHeader32<LE>>(&first),
         };
         let mut segments = Vec::new();
         for (va, offset, size) in ranges.ok_or(corrupt)? {

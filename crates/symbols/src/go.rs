@@ -1,6 +1,6 @@
 //! Facts of Go's runtime: where a goroutine keeps its number.
 
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 
 use crate::elf::Elf;
 use crate::object::Object;
@@ -18,7 +18,7 @@ impl Object {
     /// that is not known here, debug information.
     #[must_use]
     pub fn goid_offset(&self) -> Option<u64> {
-        if !self.is_go() || self.isa() != Isa::X64 {
+        if !self.is_go() || !self.isa().limits().go {
             return None;
         }
         match version(self.elf()) {

@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arch;
 mod code;
 mod debugfile;
 mod demangle;

@@ -55,7 +55,7 @@ pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mu
 /// address.
 fn pointer(isa: Isa, input: &mut Slice<'_>, encoding: DwEhPe, at: u64) -> gimli::Result<u64> {
     let value = match encoding.format() {
-        c::DW_EH_PE_absptr if isa == Isa::X86 => u64::from(input.read_u32()?),
+        c::DW_EH_PE_absptr if !crate::arch::is_64(isa) => u64::from(input.read_u32()?),
         c::DW_EH_PE_absptr | c::DW_EH_PE_udata8 | c::DW_EH_PE_sdata8 => input.read_u64()?,
         c::DW_EH_PE_uleb128 => input.read_uleb128()?,
         c::DW_EH_PE_sleb128 => input.read_sleb128()? as u64,

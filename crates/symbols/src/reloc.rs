@@ -5,8 +5,9 @@ use std::ops::Range;
 use object::LittleEndian as LE;
 use object::elf::{self, Rel32, Rela64};
 use object::pod::slice_from_bytes;
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{Len, Va};
 
+use crate::arch;
 use crate::elf::{Elf, Section, word};
 use crate::symtab;
 
@@ -35,16 +36,16 @@ pub(crate) struct Relocations {
 impl Relocations {
     /// The address that is stored at `at` in `bytes`, which lie at `va`, in a section whose words
     /// are asked for by address.
-    pub(crate) fn stored(&self, isa: Isa, va: Va, bytes: &[u8], at: usize) -> Va {
+    pub(crate) fn stored(&self, size: usize, va: Va, bytes: &[u8], at: usize) -> Va {
         let slot = va.plus(Len(at as u64));
         let found = self.slots.binary_search_by_key(&slot, |(slot, _)| *slot);
-        found.map_or_else(|_| Va(word(isa, bytes, at)), |found| self.slots[found].1)
+        found.map_or_else(|_| Va(word(size, bytes, at)), |found| self.slots[found].1)
     }
 }
 
 /// What is done with a slot.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     Relative,
     Irelative,
     /// Symbol value plus addend.
@@ -62,24 +63,18 @@ struct Entry {
 }
 
 /// The entries of a table with addends.
-fn rela(data: &[u8]) -> Result<Vec<Entry>, ()> {
+fn rela(elf: &Elf, data: &[u8]) -> Result<Vec<Entry>, ()> {
     let (entries, _) = slice_from_bytes::<Rela64<LE>>(data, data.len() / size_of::<Rela64<LE>>())?;
     let entry = |raw: &Rela64<LE>| Entry {
         slot: Va(raw.r_offset.get(LE)),
-        kind: match raw.r_type(LE, false) {
-            elf::R_X86_64_RELATIVE => Kind::Relative,
-            elf::R_X86_64_IRELATIVE => Kind::Irelative,
-            elf::R_X86_64_64 => Kind::Absolute,
-            elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => Kind::Import,
-            _ => Kind::Other,
-        },
+        kind: (arch::of(elf.isa).relocation)(raw.r_type(LE, false)),
         symbol: raw.r_sym(LE, false) as usize,
         addend: raw.r_addend.get(LE),
     };
     Ok(entries.iter().map(entry).collect())
 }
 
-/// The entries of a table of i386, where the addends are in the slots.
+/// The entries of a table of 32-bit objects, where the addends are in the slots.
 fn rel(elf: &Elf, data: &[u8]) -> Result<Vec<Entry>, ()> {
     let (entries, _) = slice_from_bytes::<Rel32<LE>>(data, data.len() / size_of::<Rel32<LE>>())?;
     let entry = |raw: &Rel32<LE>| {
@@ -87,15 +82,9 @@ fn rel(elf: &Elf, data: &[u8]) -> Result<Vec<Entry>, ()> {
         let there = elf.data_from(slot).filter(|bytes| bytes.len() >= elf.word());
         Entry {
             slot,
-            kind: match raw.r_type(LE) {
-                elf::R_386_RELATIVE => Kind::Relative,
-                elf::R_386_IRELATIVE => Kind::Irelative,
-                elf::R_386_32 => Kind::Absolute,
-                elf::R_386_JMP_SLOT | elf::R_386_GLOB_DAT => Kind::Import,
-                _ => Kind::Other,
-            },
+            kind: (arch::of(elf.isa).relocation)(raw.r_type(LE)),
             symbol: raw.r_sym(LE) as usize,
-            addend: there.map_or(0, |bytes| word(elf.isa, bytes, 0) as i64),
+            addend: there.map_or(0, |bytes| word(elf.word(), bytes, 0) as i64),
         }
     };
     Ok(entries.iter().map(entry).collect())
@@ -113,9 +102,9 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
     // Nobody jumps to what these say.
     let no_pointers = ranges(&rewritten);
     for section in elf.sections.iter().filter(|s| s.is_alloc()) {
-        let entries = match (section.sh_type, elf.isa) {
-            (elf::SHT_RELA, Isa::X64) => rela(elf.data(section)?),
-            (elf::SHT_REL, Isa::X86) => rel(elf, elf.data(section)?),
+        let entries = match (section.sh_type, arch::is_64(elf.isa)) {
+            (elf::SHT_RELA, true) => rela(elf, elf.data(section)?),
+            (elf::SHT_REL, false) => rel(elf, elf.data(section)?),
             (elf::SHT_RELR, _) => {
                 relr(elf, elf.data(section)?, &no_pointers, &mut found.values);
                 continue;
@@ -169,11 +158,11 @@ fn relr(elf: &Elf, table: &[u8], no_pointers: &[Range<Va>], values: &mut Vec<Va>
             return;
         }
         if let Some(bytes) = elf.data_from(Va(at)).filter(|b| b.len() >= elf.word()) {
-            values.push(Va(word(elf.isa, bytes, 0)));
+            values.push(Va(word(elf.word(), bytes, 0)));
         }
     };
     let mut next = 0u64;
-    for entry in table.chunks_exact(elf.word()).map(|entry| word(elf.isa, entry, 0)) {
+    for entry in table.chunks_exact(elf.word()).map(|entry| word(elf.word(), entry, 0)) {
         if entry & 1 == 0 {
             store(entry);
             next = entry.wrapping_add(size);

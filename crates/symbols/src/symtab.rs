@@ -4,8 +4,9 @@ use object::LittleEndian as LE;
 use object::elf::{self, Sym32, Sym64};
 use object::pod::slice_from_bytes;
 use object::read::elf::Sym;
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{Len, Va};
 
+use crate::arch;
 use crate::elf::{Elf, TextRanges};
 use crate::function::{Binding, Function, FunctionKind, Source};
 
@@ -63,10 +64,10 @@ pub(crate) fn entries(elf: &Elf, table: u32) -> Result<Option<Table<'_>>, &'stat
         return Ok(None);
     };
     let data = elf.data(section)?;
-    let symbols = match elf.isa {
-        Isa::X86 => slice_from_bytes::<Sym32<LE>>(data, data.len() / size_of::<Sym32<LE>>())
+    let symbols = match arch::is_64(elf.isa) {
+        false => slice_from_bytes::<Sym32<LE>>(data, data.len() / size_of::<Sym32<LE>>())
             .map(|(symbols, _)| symbols.iter().map(Symbol::of).collect()),
-        Isa::X64 => slice_from_bytes::<Sym64<LE>>(data, data.len() / size_of::<Sym64<LE>>())
+        true => slice_from_bytes::<Sym64<LE>>(data, data.len() / size_of::<Sym64<LE>>())
             .map(|(symbols, _)| symbols.iter().map(Symbol::of).collect()),
     };
     let symbols = symbols.map_err(|()| "a symbol table is not readable")?;

@@ -11,8 +11,11 @@ use std::collections::hash_map::Entry as Slot;
 use gimli::{
     BaseAddresses, CfaRule, Encoding, Format, Operation, Register, RegisterRule, UnwindContext, UnwindExpression,
 };
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 
+use sidestep_isa::syscalls::calls;
+
+use crate::arch::{self, Arch};
 use crate::eh::{self, Entry, NOT_VALID, Section};
 use crate::elf::Elf;
 
@@ -99,51 +102,9 @@ impl Rule {
     }
 }
 
-/// What differs between the instruction sets.
-pub(crate) struct Machine {
-    isa: Isa,
-    /// Bytes of a word, which is how far below the canonical frame address a call leaves the stack
-    /// pointer.
-    pub(crate) word: i64,
-    pub(crate) sp: Register,
-    bp: Register,
-    bx: Register,
-    pub(crate) ip: Register,
-    /// Places of registers in `struct pt_regs`, by their DWARF numbers.
-    places: &'static [u8],
-}
-
-const X64: Machine = Machine {
-    isa: Isa::X64,
-    word: 8,
-    sp: Register(7),
-    bp: Register(6),
-    bx: Register(3),
-    ip: Register(16),
-    places: &[10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0],
-};
-const X86: Machine = Machine {
-    isa: Isa::X86,
-    word: 4,
-    sp: Register(4),
-    bp: Register(5),
-    bx: Register(3),
-    ip: Register(8),
-    places: &[10, 11, 12, 5, 19, 4, 13, 14],
-};
-
-impl Machine {
-    pub(crate) fn of(isa: Isa) -> &'static Machine {
-        match isa {
-            Isa::X64 => &X64,
-            Isa::X86 => &X86,
-        }
-    }
-}
-
 /// Reads all rows.
 pub(crate) fn read(elf: &Elf) -> Result<Unwinding, &'static str> {
-    let machine = Machine::of(elf.isa);
+    let machine = arch::of(elf.isa);
     let mut context = UnwindContext::new();
     let mut rules = Rules::default();
     let unknown = rules.number(Rule::bare(Cfa::Unknown));
@@ -174,21 +135,21 @@ pub(crate) fn read(elf: &Elf) -> Result<Unwinding, &'static str> {
     Ok(Unwinding { rows: out, rules: rules.all })
 }
 
-/// Code to which signal handlers return, in libraries that do not describe it (musl, Go):
-/// `mov $15,%rax` or `%eax`, `syscall`. From the byte in front on, since a call would end there.
+/// Code to which signal handlers return, in libraries that do not describe it (musl, Go). From the
+/// byte in front on, since a call would end there.
 fn restorers(elf: &Elf) -> Result<Vec<(Va, Va)>, &'static str> {
-    const CODE: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
+    let codes = arch::of(elf.isa).restorers;
     let mut found = Vec::new();
-    if elf.isa != Isa::X64 {
-        return Ok(found);
-    }
     for section in elf.sections.iter().filter(|section| section.is_text()) {
         let data = elf.data(section)?;
-        let calls = data.windows(2).enumerate().filter(|(_, code)| **code == [0x0f, 0x05]);
-        for end in calls.map(|(at, _)| at + 2) {
-            if let Some(code) = CODE.iter().find(|code| data[..end].ends_with(code)) {
-                let start = section.va.0 + (end - code.len()) as u64;
-                found.push((Va(start.saturating_sub(1)), Va(section.va.0 + end as u64)));
+        for call in calls(elf.isa).iter().filter(|_| !codes.is_empty()) {
+            for end in
+                data.windows(call.len()).enumerate().filter(|(_, code)| code == call).map(|(at, _)| at + call.len())
+            {
+                if let Some(code) = codes.iter().find(|code| data[..end].ends_with(code)) {
+                    let start = section.va.0 + (end - code.len()) as u64;
+                    found.push((Va(start.saturating_sub(1)), Va(section.va.0 + end as u64)));
+                }
             }
         }
     }
@@ -223,7 +184,7 @@ enum Value {
 
 /// Reads one entry.
 struct Reader<'m, 'e> {
-    machine: &'m Machine,
+    machine: &'m Arch,
     section: &'m Section<'e>,
     is_signal: bool,
 }
@@ -256,16 +217,19 @@ impl Reader<'_, '_> {
             };
             let start = row.start_address();
             end = row.end_address();
-            let caller = match row.register(self.machine.ip) {
+            let caller = match row.register(self.machine.registers.ip) {
                 RegisterRule::Undefined => Some(Cfa::Outermost),
-                RegisterRule::Offset(at) if at == -self.machine.word => None,
+                RegisterRule::Offset(at) if at == -self.machine.word() => None,
                 _ => Some(Cfa::Strange),
             };
             if let Some(cfa) = caller {
                 each(start, Rule::bare(cfa));
                 continue;
             }
-            let (bp, bx) = (self.saved(&row.register(self.machine.bp)), self.saved(&row.register(self.machine.bx)));
+            let (bp, bx) = (
+                self.saved(&row.register(self.machine.registers.bp)),
+                self.saved(&row.register(self.machine.registers.bx)),
+            );
             let mut put = |va: u64, cfa: Cfa| each(va, Rule { cfa, bp, bx });
             match row.cfa() {
                 CfaRule::RegisterAndOffset { register, offset } => {
@@ -287,7 +251,7 @@ impl Reader<'_, '_> {
     }
 
     fn place(&self, register: Register) -> Option<u8> {
-        self.machine.places.get(usize::from(register.0)).copied()
+        self.machine.registers.places.get(usize::from(register.0)).copied()
     }
 
     fn saved(&self, rule: &RegisterRule<usize>) -> Saved {
@@ -295,7 +259,7 @@ impl Reader<'_, '_> {
             RegisterRule::Undefined | RegisterRule::SameValue => Saved::Unchanged,
             RegisterRule::Offset(at) => i32::try_from(*at).map_or(Saved::Lost, Saved::ByCfa),
             RegisterRule::Expression(expression) => match self.value(*expression, None) {
-                Some(Value::Register { base, offset }) if Some(base) == self.place(self.machine.bp) => {
+                Some(Value::Register { base, offset }) if Some(base) == self.place(self.machine.registers.bp) => {
                     i32::try_from(offset).map_or(Saved::Lost, Saved::ByFramePointer)
                 }
                 _ => Saved::Lost,
@@ -306,7 +270,7 @@ impl Reader<'_, '_> {
 
     /// Works an expression out, at an instruction.
     fn value(&self, expression: UnwindExpression<usize>, at: Option<u64>) -> Option<Value> {
-        let address_size = if self.machine.isa == Isa::X64 { 8 } else { 4 };
+        let address_size = self.machine.isa.word() as u8;
         let encoding = Encoding { address_size, format: Format::Dwarf32, version: 4 };
         let mut stack = Vec::new();
         let mut operations = expression.get(self.section).ok()?.operations(encoding);
@@ -314,7 +278,7 @@ impl Reader<'_, '_> {
             let result = match operation {
                 Operation::UnsignedConstant { value } => Value::Number(value as i64),
                 Operation::SignedConstant { value } => Value::Number(value),
-                Operation::RegisterOffset { register, offset, .. } if register == self.machine.ip => {
+                Operation::RegisterOffset { register, offset, .. } if register == self.machine.registers.ip => {
                     Value::Number((at? as i64).wrapping_add(offset))
                 }
                 Operation::RegisterOffset { register, offset, .. } => {

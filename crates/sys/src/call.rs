@@ -14,14 +14,15 @@
 mod batch;
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::{Len, Va};
 
 use crate::arch::{self, FpState, Frame, GADGET_CODE, Gadgets, Regs, Word, is_frame, rseq_abort};
 use crate::memory::MemoryError;
+use crate::patience::Limit;
 use crate::process::Process;
-use crate::procfs::Mapping;
+use crate::procfs::{self, Mapping};
 use crate::ptrace::{self, Event};
 use crate::room;
 use crate::stopped::{Thread, wait_until};
@@ -102,12 +103,14 @@ pub enum CallError {
         pid: i32,
     },
     /// The call did not return.
-    #[error("system call {nr} in process {pid} has not returned within {TIMEOUT:?}; is its control group frozen?")]
+    #[error("system call {nr} in process {pid} has not returned within {waited:?}; is its control group frozen?")]
     Timeout {
         /// Process id.
         pid: i32,
         /// System call number.
         nr: u64,
+        /// How long it was waited for.
+        waited: Duration,
     },
     /// The thread got somewhere else than to its system call.
     #[error("thread {tid} of process {pid} did not execute system call {nr} ({saw}); attach again")]
@@ -158,6 +161,8 @@ pub(crate) struct Calls {
 struct Active {
     pid: i32,
     tid: i32,
+    /// The process of this thread, if it is another one that executes in the same memory.
+    owner: i32,
     /// The registers it had in user code.
     regs: Regs,
     mask: u64,
@@ -245,7 +250,7 @@ impl Calls {
         let maker = self.maker.unwrap_or(pid);
         let thread =
             choose(process, maker, self.only, threads, self.seccomp_suspended).ok_or(CallError::Seccomp { pid })?;
-        let tid = thread.tid;
+        let (tid, owner) = (thread.tid, thread.pid);
         let io = |what| move |source| io_error(what, pid, tid, source);
 
         abort_sequence(process, thread)?;
@@ -282,8 +287,19 @@ impl Calls {
         }
         let regs = thread.regs;
         let bytes = Frame::new(frame, &regs.settled(process), &fp, mask, gadgets).0;
-        let active =
-            Active { pid, tid, regs, mask, frame, old, gadgets, own_gadgets, ran: false, stands: Stands::Signal };
+        let active = Active {
+            pid,
+            tid,
+            owner,
+            regs,
+            mask,
+            frame,
+            old,
+            gadgets,
+            own_gadgets,
+            ran: false,
+            stands: Stands::Signal,
+        };
         if let Err(e) = process.write(frame, &bytes) {
             active.clean(process)?;
             return Err(e.into());
@@ -335,10 +351,10 @@ impl Active {
 
     fn to_syscall_stop(&self, nr: u64) -> Result<(), CallError> {
         let mut signal = 0;
-        let deadline = Instant::now() + TIMEOUT;
+        let limit = Limit::after(TIMEOUT);
         loop {
             self.check("resume", ptrace::cont_to_syscall(self.tid, signal))?;
-            match self.wait(nr, deadline)? {
+            match self.wait(nr, limit)? {
                 Event::Syscall => return Ok(()),
                 // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped
                 // process.
@@ -368,10 +384,10 @@ impl Active {
 
     /// Brings it to a stop of the signal kind, however it stands, or if it runs, too.
     fn interrupt(&self, nr: u64) -> Result<(), CallError> {
-        let deadline = Instant::now() + TIMEOUT;
+        let limit = Limit::after(TIMEOUT);
         self.check("interrupt", ptrace::interrupt(self.tid))?;
         loop {
-            let signal = match self.wait(nr, deadline)? {
+            let signal = match self.wait(nr, limit)? {
                 Event::Stop => return Ok(()),
                 Event::Signal(libc::SIGSTOP) => libc::SIGSTOP,
                 _ => 0,
@@ -388,13 +404,26 @@ impl Active {
         if self.old.is_empty() { Ok(()) } else { Ok(process.write(self.frame, &self.old)?) }
     }
 
-    fn wait(&self, nr: u64, deadline: Instant) -> Result<Event, CallError> {
-        let event = wait_until(self.tid, deadline, || {});
-        match self.check("wait for", event)? {
-            None => Err(CallError::Timeout { pid: self.pid, nr }),
-            Some(Event::Exited(_)) => Err(CallError::Exited { pid: self.pid }),
-            Some(event) => Ok(event),
+    fn wait(&self, nr: u64, limit: Limit) -> Result<Event, CallError> {
+        const LOOK: Duration = Duration::from_millis(20);
+        loop {
+            let event = wait_until(self.tid, Limit::after(LOOK), || {});
+            match self.check("wait for", event)? {
+                Some(Event::Exited(_)) => return Err(CallError::Exited { pid: self.pid }),
+                Some(event) => return Ok(event),
+                None if self.has_ended() => return Err(CallError::Exited { pid: self.pid }),
+                None if limit.is_over() => {
+                    return Err(CallError::Timeout { pid: self.pid, nr, waited: limit.waited() });
+                }
+                None => {}
+            }
         }
+    }
+
+    /// Was it killed? The end of a first thread is reported only when all other threads have ended,
+    /// and these stand, or wait for us to take their zombies away.
+    fn has_ended(&self) -> bool {
+        procfs::has_ended(self.owner, self.tid)
     }
 
     fn check<T>(&self, what: &'static str, result: io::Result<T>) -> Result<T, CallError> {

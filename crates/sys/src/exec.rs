@@ -9,10 +9,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::ExitStatus;
 use crate::access::OpenError;
+use crate::patience::Limit;
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
@@ -121,8 +122,8 @@ impl Drop for Executing {
         if self.done || self.stopped && ptrace::detach(self.tid, 0).is_ok() || ptrace::interrupt(self.tid).is_err() {
             return;
         }
-        let deadline = Instant::now() + PATIENCE;
-        while let Ok(Some(event)) = wait_until(self.tid, deadline, || {}) {
+        let limit = Limit::after(PATIENCE);
+        while let Ok(Some(event)) = wait_until(self.tid, limit, || {}) {
             let gone = match event {
                 Event::Exited(_) => return,
                 Event::Signal(signal) => ptrace::detach(self.tid, signal),

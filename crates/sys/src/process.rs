@@ -8,13 +8,14 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::Va;
 
 use crate::access::{self, OpenError};
 use crate::arch::{self, Gadgets};
 use crate::memory::{Memory, MemoryError, Pod};
+use crate::patience::Limit;
 use crate::procfs::{self, Mapping, parse_maps};
 use crate::room;
 use crate::sharers::Sharers;
@@ -257,13 +258,13 @@ impl Process {
         const LONGEST: Duration = Duration::from_millis(2);
         self.find_gadgets();
         self.look_for_sharers();
-        let deadline = Instant::now() + timeout;
+        let limit = Limit::after(timeout);
         let mut pause = Duration::from_micros(100);
         loop {
             match Stopped::stop(self.clone(), timeout) {
                 // Not asked for the tracer: it may have let go since. That we may trace at all is
                 // known ([`Process::open`]).
-                Err(StopError::Denied { .. }) if Instant::now() < deadline => {}
+                Err(StopError::Denied { .. }) if !limit.is_over() => {}
                 result => return result,
             }
             std::thread::sleep(pause);

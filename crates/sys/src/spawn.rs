@@ -9,11 +9,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::ExitStatus;
 use crate::access::OpenError;
 use crate::arch::Regs;
+use crate::patience::Limit;
 use crate::process::Process;
 use crate::ptrace::{self, Event};
 use crate::startup::Startup;
@@ -204,9 +205,9 @@ fn start(socket: &mut UnixStream, pid: i32, path: &Path) -> Result<(Process, Reg
     let io = |source| SpawnError::Io { path: path.to_owned(), source };
     ptrace::seize(pid, ptrace::OPTIONS).map_err(io)?;
     socket.write_all(&[1]).map_err(io)?;
-    let deadline = Instant::now() + TIMEOUT;
+    let limit = Limit::after(TIMEOUT);
     loop {
-        match wait_until(pid, deadline, || {}).map_err(io)? {
+        match wait_until(pid, limit, || {}).map_err(io)? {
             None => return Err(io(io::ErrorKind::TimedOut.into())),
             Some(Event::Exec) => break,
             Some(Event::Exited(status)) => {
@@ -230,10 +231,12 @@ fn start(socket: &mut UnixStream, pid: i32, path: &Path) -> Result<(Process, Reg
 /// From the exec event to a stop at the first instruction.
 pub(crate) fn stop_after_exec(pid: i32) -> io::Result<Result<Regs, ExitStatus>> {
     let mut signal = 0;
+    let limit = Limit::after(TIMEOUT);
     ptrace::interrupt(pid)?;
     loop {
         ptrace::cont(pid, signal)?;
-        match ptrace::wait(pid, false)? {
+        match wait_until(pid, limit, || {})? {
+            None => return Err(io::ErrorKind::TimedOut.into()),
             Some(Event::Stop) => {
                 return Ok(Ok(ptrace::get_regs(pid)?));
             }

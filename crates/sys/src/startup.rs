@@ -13,11 +13,13 @@ use crate::access::OpenError;
 use crate::arch::{ENTRY_STUB_LEN, MMAP, Regs, Word, entry_stub};
 use crate::call::CallError;
 use crate::memory::MemoryError;
+use crate::news::News;
+use crate::patience::{LEAST, Limit};
 use crate::process::Process;
 use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
 use crate::spawn::{Spawned, stop_after_exec};
-use crate::stopped::{StopError, Stopped};
+use crate::stopped::{StopError, Stopped, wait_until};
 
 /// What has happened in the startup of a command, which stands still again if it is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,12 @@ pub enum StartupError {
     /// The stack has no `AT_ENTRY`.
     #[error("process {pid} has no AT_ENTRY in its auxiliary vector; attach to it with -p instead")]
     NoEntry {
+        /// Process id.
+        pid: i32,
+    },
+    /// The user has asked for the end.
+    #[error("process {pid} has not come to its first instruction: interrupted")]
+    Interrupted {
         /// Process id.
         pid: i32,
     },
@@ -105,10 +113,16 @@ impl Spawned {
         let io = |what| move |source| StartupError::Io { what, pid, source };
         let mut changed = false;
         let mut signal = 0;
+        let _news = News::new();
         loop {
             ptrace::cont_to_syscall(pid, signal).map_err(io("resume"))?;
             signal = 0;
-            match ptrace::wait(pid, false).map_err(io("wait for"))? {
+            // An initialiser may take any time.
+            match wait_until(pid, Limit::none(), || {}).map_err(io("wait for"))? {
+                None => {
+                    self.stop_again().map_err(io("interrupt"))?;
+                    return Err(StartupError::Interrupted { pid });
+                }
                 Some(Event::Syscall) => {
                     let regs = ptrace::get_regs(pid).map_err(io("read the registers of"))?;
                     if !ptrace::at_entry(pid).map_err(io("inspect"))? {
@@ -131,7 +145,7 @@ impl Spawned {
                 Some(Event::Signal(s)) => signal = s,
                 Some(Event::Exec) => return self.executed(),
                 Some(Event::Exited(status)) => return Ok(self.exited(status)),
-                Some(Event::Stop | Event::Clone | Event::Other) | None => {}
+                Some(Event::Stop | Event::Clone | Event::Other) => {}
             }
         }
     }
@@ -152,6 +166,28 @@ impl Spawned {
             self.remove_stub()?;
         }
         Ok(event)
+    }
+
+    /// Stops the command wherever it runs, so that it can be let go.
+    fn stop_again(&mut self) -> io::Result<()> {
+        let pid = self.process.pid();
+        ptrace::interrupt(pid)?;
+        let limit = Limit::after(LEAST);
+        loop {
+            match wait_until(pid, limit, || {})? {
+                Some(Event::Stop) => {
+                    self.stopped.set_main_regs(ptrace::get_regs(pid)?);
+                    return Ok(());
+                }
+                Some(Event::Exited(_)) => {
+                    self.stopped.forget_threads();
+                    return Ok(());
+                }
+                None => return Ok(()),
+                Some(Event::Signal(signal)) => ptrace::cont(pid, signal)?,
+                Some(_) => ptrace::cont(pid, 0)?,
+            }
+        }
     }
 
     fn exited(&mut self, status: ExitStatus) -> StartupEvent {

@@ -12,6 +12,7 @@ use crate::arch::{MMAP, Regs};
 use crate::call::{Batch, Call, CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::news::{self, News};
+use crate::patience::Limit;
 use crate::process::Process;
 use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
@@ -410,14 +411,14 @@ fn release(tid: i32) -> bool {
     if ptrace::detach(tid, 0).is_ok() {
         return true;
     }
-    let deadline = Instant::now() + DYING;
+    let limit = Limit::after(DYING);
     loop {
-        match wait_until(tid, deadline, || {}) {
+        match wait_until(tid, limit, || {}) {
             Ok(Some(Event::Exited(_))) | Err(_) => return true,
             Ok(None) => return false,
             // A last stop on its way out.
             Ok(Some(_)) => {
-                if ptrace::detach(tid, 0).is_ok() || Instant::now() >= deadline {
+                if ptrace::detach(tid, 0).is_ok() || limit.is_over() {
                     return true;
                 }
             }
@@ -425,12 +426,12 @@ fn release(tid: i32) -> bool {
     }
 }
 
-/// Waits until `deadline`; `None` = nothing came. `meanwhile` is called now and then once it takes
+/// Waits up to a limit; `None` = nothing came. `meanwhile` is called now and then once it takes
 /// long.
 ///
 /// There is no wait with a timeout, and a handler for a timer would be the program's, not ours: so
 /// look, wait for news, and look again, in the end at growing distances.
-pub(crate) fn wait_until(tid: i32, deadline: Instant, mut meanwhile: impl FnMut()) -> io::Result<Option<Event>> {
+pub(crate) fn wait_until(tid: i32, limit: Limit, mut meanwhile: impl FnMut()) -> io::Result<Option<Event>> {
     const YIELDS: u32 = 50;
     const LONGEST: Duration = Duration::from_micros(250);
     let mut pause = Duration::from_micros(20);
@@ -442,7 +443,7 @@ pub(crate) fn wait_until(tid: i32, deadline: Instant, mut meanwhile: impl FnMut(
             news::wait();
             continue;
         }
-        if Instant::now() >= deadline {
+        if limit.is_over() {
             break;
         }
         std::thread::sleep(pause);

@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::news::{self, News};
+use crate::patience::Limit;
 use crate::process::Process;
 use crate::procfs;
 use crate::stopped::{RETURN_TRIES, StopError, Stopped};
@@ -30,7 +31,7 @@ impl Process {
     pub fn turn(&self, timeout: Duration) -> io::Result<Option<Turn>> {
         const LONGEST: Duration = Duration::from_millis(2);
         let memory = File::open(format!("/proc/{}/mem", self.pid()))?;
-        let deadline = Instant::now() + timeout;
+        let limit = Limit::after(timeout);
         let mut pause = Duration::from_micros(100);
         loop {
             // SAFETY: no memory is involved.
@@ -39,7 +40,7 @@ impl Process {
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
-                Some(libc::EWOULDBLOCK | libc::EINTR) if Instant::now() < deadline => {}
+                Some(libc::EWOULDBLOCK | libc::EINTR) if !limit.is_over() => {}
                 Some(libc::EWOULDBLOCK) => return Ok(None),
                 _ => return Err(error),
             }
@@ -135,9 +136,9 @@ impl Called {
         const TIMEOUT: Duration = Duration::from_secs(2);
         const YIELDS: u32 = 200;
         // As long as some do, the others only wait for a CPU.
-        let mut deadline = Instant::now() + TIMEOUT;
+        let mut limit = Limit::after(TIMEOUT);
         for round in 0u32.. {
-            let late = Instant::now() >= deadline;
+            let late = limit.is_over();
             let mut i = 0;
             while i < self.0.len() {
                 let (tid, stopped, leftover) = &mut self.0[i];
@@ -145,7 +146,7 @@ impl Called {
                     i += 1;
                     continue;
                 }
-                deadline = Instant::now() + TIMEOUT;
+                limit = Limit::after(TIMEOUT);
                 let (_, mut stopped, _) = self.0.swap_remove(i);
                 stopped.release_strangers();
                 if !stopped.threads().is_empty() {
@@ -154,8 +155,8 @@ impl Called {
             }
             match self.0.first() {
                 None => break,
-                Some((tid, stopped, _)) if late && Instant::now() >= deadline => {
-                    return Err(stopped.timed_out(*tid).into());
+                Some((tid, stopped, _)) if late && limit.is_over() => {
+                    return Err(stopped.timed_out(*tid, limit.waited()).into());
                 }
                 Some(_) if round < YIELDS => news::wait(),
                 Some(_) => std::thread::sleep(Duration::from_micros(50)),

@@ -1,5 +1,6 @@
 //! The head of the shared region: who is attached, where everything is, and how to undo it.
 
+use crate::arch;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::bell::Bell;
@@ -175,9 +176,6 @@ impl SigAction32 {
 /// [`JournalEntry::detour`].
 pub const ISLAND: u8 = 2;
 
-/// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
-pub const NO_PREFIX: u8 = 0x26;
-
 /// One patched site: enough to recognise and undo the patch.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -298,7 +296,7 @@ impl JournalEntry {
     #[must_use]
     pub fn trap(&self) -> JournalEntry {
         let mut new = [0; PATCH_MAX];
-        new[0] = 0xcc;
+        new[0] = arch::BREAKPOINT;
         JournalEntry { len: 1, new, ..*self }
     }
 
@@ -306,7 +304,7 @@ impl JournalEntry {
     /// instruction, or one whose displacement goes on in the next instruction.
     #[must_use]
     pub const fn is_promotable(&self) -> bool {
-        let gated = self.gate != 0 && self.len > 1 && self.new[0] != 0xcc && self.insns_len > 2;
+        let gated = self.gate != 0 && self.len > 1 && self.new[0] != arch::BREAKPOINT && self.insns_len > 2;
         self.own == 0 && (gated || self.is_pun())
     }
 
@@ -317,16 +315,28 @@ impl JournalEntry {
         self.reach() > self.len as u64
     }
 
+    /// Whether a jump is written there, as far as its displacement.
+    #[must_use]
+    pub const fn is_jump(&self) -> bool {
+        let at = self.prefixes();
+        at < PATCH_MAX && self.new[at] == arch::JUMP
+    }
+
+    const fn prefixes(&self) -> usize {
+        let mut prefixes = 0;
+        while prefixes < PATCH_MAX && self.new[prefixes] == arch::NO_PREFIX {
+            prefixes += 1;
+        }
+        prefixes
+    }
+
     /// How many bytes its jump needs: those that are written, and those behind them in which its
     /// displacement goes on.
     #[must_use]
     pub const fn reach(&self) -> u64 {
-        let mut prefixes = 0;
-        while prefixes < PATCH_MAX && self.new[prefixes] == NO_PREFIX {
-            prefixes += 1;
-        }
-        let is_jump = prefixes < self.len as usize && self.new[prefixes] == 0xe9;
-        if is_jump { prefixes as u64 + 5 } else { self.len as u64 }
+        let prefixes = self.prefixes();
+        let is_jump = prefixes < self.len as usize && self.new[prefixes] == arch::JUMP;
+        if is_jump { prefixes as u64 + arch::JUMP_LEN } else { self.len as u64 }
     }
 
     /// Whether a site at this run-time address would be inside its jump.

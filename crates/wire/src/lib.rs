@@ -20,6 +20,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod arch;
 pub mod bell;
 pub mod context;
 pub mod detours;
@@ -36,8 +37,9 @@ pub mod slot;
 pub mod stacks;
 pub mod unwind;
 
+pub use arch::Regs;
 pub use bell::{BEAT, Bell, Question};
-pub use context::{Hit, Regs};
+pub use context::Hit;
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
 pub use header::{BlockState, Common, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use super::{Failure, Wrong};
-use crate::process::eventually;
+use crate::process::{LIMIT, eventually};
 
 /// Executable mappings of files, by address, path and offset: the bytes.
 pub(super) struct Code(BTreeMap<String, Vec<u8>>);
@@ -54,7 +53,7 @@ pub(super) fn left(pid: i32, before: &Code) -> Result<(), Failure> {
         different = before.0.iter().filter(differs).map(|(line, _)| line.clone()).collect();
         different.is_empty()
     };
-    match eventually(Duration::from_secs(20), is_same) {
+    match eventually(LIMIT, is_same) {
         true => Ok(()),
         false => Err(wrong(format!("code is changed: {different:?}"))),
     }

@@ -1,19 +1,19 @@
 //! The tool while the program works: started, looked at without waiting, ended.
 
 use std::process::Command;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use super::patience::HANGS;
 use super::{Failure, Scene, Wrong};
-use crate::process::{LIMIT, Output, Running, lines};
-use crate::tool::{is_heading, sidestep};
+use crate::process::{LIMIT, Output, Running};
+use crate::tool::{Written, sidestep};
 
 /// A run of the tool.
 pub(super) struct Controller {
     running: Running,
-    lines: Receiver<String>,
+    written: Written,
     what: String,
-    seen: String,
     started: Instant,
     ended: bool,
 }
@@ -21,7 +21,7 @@ pub(super) struct Controller {
 /// What became of an attach.
 pub(super) enum Begun {
     /// It traces.
-    Attached(Controller),
+    Attached(Box<Controller>),
     /// It was refused.
     Refused,
 }
@@ -36,30 +36,15 @@ impl Controller {
     pub fn of(scene: &mut Scene, mut command: Command) -> Controller {
         let what = format!("{command:?}");
         scene.log(&what);
-        let mut running = Running::start_streaming(command.stdin(std::process::Stdio::null()));
-        let lines = lines(running.child.stdout.take());
-        Controller { running, lines, what, seen: String::new(), started: Instant::now(), ended: false }
+        let (running, written) = Written::by(command.stdin(std::process::Stdio::null()));
+        Controller { running, written, what, started: Instant::now(), ended: false }
     }
 
     /// Has it said that it traces? It may have ended instead.
     fn has_begun(&mut self) -> bool {
-        loop {
-            match self.lines.try_recv() {
-                Ok(line) => {
-                    let begins = is_heading(&line);
-                    self.seen += &line;
-                    self.seen.push('\n');
-                    if begins {
-                        return true;
-                    }
-                }
-                Err(TryRecvError::Disconnected) => {
-                    self.ended = true;
-                    return false;
-                }
-                Err(TryRecvError::Empty) => return false,
-            }
-        }
+        let heading = self.written.heading(Duration::ZERO);
+        self.ended |= heading == Err(RecvTimeoutError::Disconnected);
+        heading.is_ok()
     }
 
     /// Lets the program work until the tool traces or has ended. Gives the calls that the program
@@ -68,14 +53,14 @@ impl Controller {
         let mut calls = 0;
         while !self.has_begun() {
             if self.ended {
-                let output = self.end(scene, LIMIT)?;
+                let output = self.end(scene)?;
                 if output.code() == 0 {
                     return Err(Failure::new(Wrong::Tool, format!("ended without a word: {output}")));
                 }
                 return Ok((Begun::Refused, calls));
             }
-            if self.started.elapsed() > 3 * LIMIT {
-                return Err(Failure::new(Wrong::Tool, format!("no attach after {:?}: {}", 3 * LIMIT, self.what)));
+            if self.started.elapsed() > HANGS {
+                return Err(Failure::new(Wrong::Tool, format!("no attach after {HANGS:?}: {}", self.what)));
             }
             match idle {
                 true => std::thread::sleep(Duration::from_millis(2)),
@@ -83,13 +68,13 @@ impl Controller {
             }
         }
         scene.round.sessions[0] += 1;
-        Ok((Begun::Attached(self), calls))
+        Ok((Begun::Attached(Box::new(self)), calls))
     }
 
     /// Ctrl-C, and what it wrote.
     pub fn stop(self, scene: &mut Scene) -> Result<Output, Failure> {
         self.running.signal(libc::SIGINT);
-        let output = self.end(scene, 2 * LIMIT)?;
+        let output = self.end(scene)?;
         match output.code() {
             0 => Ok(output),
             // The program is as it was, but for memory: other sessions go on.
@@ -120,17 +105,15 @@ impl Controller {
     }
 
     /// Waits for its end. A panic, a signal, or no end in time is a failure.
-    pub fn end(mut self, scene: &mut Scene, limit: Duration) -> Result<Output, Failure> {
-        let end = Instant::now() + limit;
-        while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            self.seen += &format!("{line}\n");
-        }
+    pub fn end(mut self, scene: &mut Scene) -> Result<Output, Failure> {
+        let end = Instant::now() + HANGS;
+        self.written.rest(|| end.saturating_duration_since(Instant::now()));
         let ended = self.running.end(end.saturating_duration_since(Instant::now()) + Duration::from_secs(1));
-        let mut output = ended.map_err(|output| {
-            let what = format!("no end after {limit:?}: {}\n{}\n{output}", self.what, self.seen);
-            Failure::new(Wrong::Tool, what)
-        })?;
-        output.stdout = self.seen;
+        let is_late = ended.is_err();
+        let output = self.written.output(ended.unwrap_or_else(|output| output));
+        if is_late {
+            return Err(Failure::new(Wrong::Tool, format!("no end after {HANGS:?}: {}\n{output}", self.what)));
+        }
         scene.log(&output.to_string());
         if ![0, 1].contains(&output.code()) || output.stderr.contains("panicked") {
             return Err(Failure::new(Wrong::Tool, format!("{}: {output}", self.what)));

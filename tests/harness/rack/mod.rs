@@ -7,6 +7,7 @@
 mod check;
 mod controller;
 mod operations;
+mod patience;
 mod servers;
 mod targets;
 

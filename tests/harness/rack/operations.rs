@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::controller::{Begun, Controller};
+use super::patience::HANGS;
 use super::{Failure, Scene, Wrong};
 use crate::build::{installed, target};
 use crate::process::{LIMIT, Program, run};
@@ -160,7 +161,7 @@ fn switched(scene: &mut Scene) -> Result<(), Failure> {
             scene.rng.of(&[&["disable"][..], &["enable"], &["optimize", "off"], &["optimize", "on"], &["status"]]);
         let switch = Controller::start(scene, &[command, &["-p", &pid]].concat());
         scene.work(1)?;
-        switch.end(scene, LIMIT)?;
+        switch.end(scene)?;
     }
     scene.work(1)?;
     controller.stop(scene).map(drop)
@@ -230,13 +231,13 @@ fn killed_at_a_call(scene: &mut Scene) -> Result<(), Failure> {
     command.args(["funclatency"]).args(scene.rng.of(&WAYS)).args(["-d", "0.05", "-p", &pid, "-r", &pattern]);
     let mut controller = Controller::of(scene, command);
     let start = Instant::now();
-    while controller.is_running() && start.elapsed() < 2 * LIMIT {
+    while controller.is_running() && start.elapsed() < HANGS {
         scene.work(1)?;
     }
     let still = controller.is_running();
     controller.kill(scene);
     match still {
-        true => Err(Failure::new(Wrong::Tool, format!("no end after {:?}", 2 * LIMIT))),
+        true => Err(Failure::new(Wrong::Tool, format!("no end after {HANGS:?}"))),
         false => Ok(()),
     }
 }
@@ -272,7 +273,7 @@ fn limits(scene: &mut Scene) -> Result<(), Failure> {
         _ => {
             let mut command = Command::new("prlimit");
             command.arg(format!("--nofile={}", 4 + scene.rng.below(20))).arg(path()).args(args);
-            return Controller::of(scene, command).end(scene, LIMIT).map(drop);
+            return Controller::of(scene, command).end(scene).map(drop);
         }
     };
     let set = |to: &str| run(Command::new("prlimit").args([format!("--pid={pid}"), format!("{flag}={to}:")]), LIMIT);
@@ -283,7 +284,7 @@ fn limits(scene: &mut Scene) -> Result<(), Failure> {
         return Err(Failure::new(Wrong::Start, allowed.to_string()));
     }
     scene.log(&format!("{flag}={limit}"));
-    let done = Controller::start(scene, &args).end(scene, LIMIT);
+    let done = Controller::start(scene, &args).end(scene);
     if allowed.code() == 0 {
         set(&before).ok();
     }
@@ -326,7 +327,7 @@ fn scribbler(scene: &mut Scene) -> Result<(), Failure> {
         sleep(Duration::from_millis(5));
     }
     controller.signal(libc::SIGINT);
-    controller.end(scene, LIMIT)?;
+    controller.end(scene)?;
     match program.exit_code() {
         None => Ok(()),
         Some(code) => Err(Failure::new(Wrong::Start, format!("the hostile program has ended by itself: {code}"))),

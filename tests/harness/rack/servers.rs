@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::patience::{self, Connection};
 use super::targets::{Names, Target};
 use super::{Failure, Wrong};
 use crate::postgres;
@@ -20,17 +21,10 @@ fn wrong(what: impl Into<String>) -> Failure {
     Failure::new(Wrong::Result, what)
 }
 
-/// A connection that waits for an answer as long as the tests wait for anything.
-fn connect(socket: &Path) -> std::io::Result<BufReader<UnixStream>> {
-    let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    Ok(BufReader::new(stream))
-}
-
 /// Redis: what was set is there, and its scripts compute what they must.
 pub(super) struct Keys {
     server: Redis,
-    client: BufReader<UnixStream>,
+    client: BufReader<Connection>,
     names: Names,
     round: u64,
 }
@@ -38,7 +32,8 @@ pub(super) struct Keys {
 impl Keys {
     pub fn start() -> Result<Keys, Failure> {
         let server = Redis::start();
-        let client = connect(server.socket()).map_err(crash)?;
+        let pid = server.pid().parse().unwrap_or(0);
+        let client = BufReader::new(Connection::to(server.socket(), pid).map_err(crash)?);
         Ok(Keys { server, client, names: Names::default(), round: 0 })
     }
 
@@ -123,7 +118,7 @@ impl Target for Keys {
 /// nginx: one process, which sends a file.
 pub(super) struct Http {
     server: Running,
-    client: BufReader<UnixStream>,
+    client: BufReader<Connection>,
     names: Names,
     file: Vec<u8>,
 }
@@ -152,7 +147,7 @@ impl Http {
         if !eventually(LIMIT, || UnixStream::connect(&socket).is_ok()) {
             return Err(Failure::new(Wrong::Start, "nginx does not answer"));
         }
-        let client = connect(&socket).map_err(crash)?;
+        let client = BufReader::new(Connection::to(&socket, server.pid()).map_err(crash)?);
         let _ = std::fs::remove_file(&socket);
         Ok(Http { server, client, names: Names::default(), file })
     }
@@ -233,7 +228,7 @@ impl Queries {
         let bin = postgres::programs().ok_or_else(|| Failure::new(Wrong::Start, "no postgres"))?;
         let data = postgres::database(&bin, &format!("rack-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         let server = Running::start(&mut postgres::server(&bin, &data));
-        if !eventually(LIMIT, || Path::new(&data).join(".s.PGSQL.5432").exists()) {
+        if !postgres::is_up(&data) {
             return Err(Failure::new(Wrong::Start, "no server"));
         }
         let mut client = Program::start(&mut postgres::client(&data));
@@ -254,7 +249,7 @@ impl Target for Queries {
             }
             self.client.send(CAUGHT);
             self.client.send(QUERY);
-            let answer = self.client.try_answer().ok_or_else(|| crash("no number"))?;
+            let answer = patience::answer(&mut self.client, self.pid).map_err(crash)?;
             let expected = *self.expected.get_or_insert(answer);
             if answer != expected {
                 return Err(wrong(format!("{QUERY}: {answer}, not {expected}")));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::servers::{Http, Keys, Queries};
-use super::{Failure, Wrong};
+use super::{Failure, Wrong, patience};
 use crate::build::{installed, target, target_dir};
 use crate::process::{LIMIT, Program, run};
 use crate::tool::sidestep;
@@ -245,8 +245,10 @@ fn talker(told: Told) -> Result<Box<dyn Target>, Failure> {
     let mut program = Program::start(&mut (told.command)());
     for (command, answer) in told.first {
         program.send(command);
-        if program.try_answer() != Some(*answer) {
-            return Err(Failure::new(Wrong::Start, format!("{command} fails")));
+        let pid = program.pid();
+        let said = patience::answer(&mut program, pid);
+        if said.as_ref() != Ok(answer) {
+            return Err(Failure::new(Wrong::Start, format!("{command}: {said:?}, not {answer}")));
         }
     }
     Ok(Box::new(Talker { told, program, names: Names::default(), answers: HashMap::new() }))
@@ -254,15 +256,13 @@ fn talker(told: Told) -> Result<Box<dyn Target>, Failure> {
 
 impl Talker {
     fn ask(&mut self, command: &str) -> Result<i64, Failure> {
-        let gone = |program: &mut Program| {
-            let what = if program.is_running() { "does not answer" } else { "has ended" };
-            Failure::new(Wrong::Crash, format!("the program {what}: {command}"))
-        };
+        let crash = |why: String| Failure::new(Wrong::Crash, format!("{command}: {why}"));
         if !self.program.is_running() {
-            return Err(gone(&mut self.program));
+            return Err(crash("the program has ended".to_owned()));
         }
         self.program.send(command);
-        self.program.try_answer().ok_or_else(|| gone(&mut self.program))
+        let pid = self.program.pid();
+        patience::answer(&mut self.program, pid).map_err(crash)
     }
 }
 

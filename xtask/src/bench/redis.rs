@@ -107,7 +107,7 @@ fn cpu_time(redis: &Redis) -> Result<u64> {
 
 /// Functions that are probed, and hits of all of them. Those of commands must be exact.
 fn hits_of(redis: &Redis) -> Result<(usize, u64)> {
-    let status = run(&mut sidestep(&["status", "--json", "-p", &redis.pid()]), LIMIT).ok().stdout;
+    let status = run(&mut sidestep(&["status", "-f", "json", "-p", &redis.pid()]), LIMIT).ok().stdout;
     let number = |line: &str, name: &str| -> Option<u64> {
         let rest = line.split_once(&format!("\"{name}\": "))?.1;
         rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

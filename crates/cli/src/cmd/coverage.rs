@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use sidestep_engine::Options;
 use sidestep_plan::coverage::{Coverage, Sites};
 
-use crate::flags::{self, Format};
+use crate::flags;
 use crate::out::coverage;
 use crate::out::sink::Sink;
 
@@ -17,7 +17,7 @@ pub fn run(flags: &flags::Coverage) -> anyhow::Result<ExitCode> {
         (false, false) => Sites::Entries,
     };
     let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
-    let format = if flags.json { Format::Json } else { Format::Text };
+    let (format, json) = (flags.format.format(), flags.format.is_json());
     let mut total = Coverage::default();
     let mut blocks = Vec::new();
     for binary in &flags.binaries {
@@ -28,14 +28,13 @@ pub fn run(flags: &flags::Coverage) -> anyhow::Result<ExitCode> {
     let mut sink = Sink::open(flags.file.as_deref(), format, false)?;
     for covered in &blocks {
         sink.gap()?;
-        for line in if flags.json { vec![coverage::json(covered, sites)] } else { coverage::lines(covered, sites) } {
+        for line in if json { vec![coverage::json(covered, sites)] } else { coverage::lines(covered, sites) } {
             sink.line(&line)?;
         }
     }
     if blocks.len() > 1 {
         sink.gap()?;
-        for line in if flags.json { vec![coverage::json_total(&total, sites)] } else { coverage::total(&total, sites) }
-        {
+        for line in if json { vec![coverage::json_total(&total, sites)] } else { coverage::total(&total, sites) } {
             sink.line(&line)?;
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use sidestep_engine::Explained;
 
 use super::watch::Job;
-use crate::flags::{Explain, Format};
+use crate::flags::{Explain, Output};
 use crate::out::plan;
 use crate::out::sink::Sink;
 
@@ -14,7 +14,7 @@ pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
     let look = &flags.look;
     let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
     let sites: Vec<Explained> = sidestep_engine::explain(&pattern, look.pid, &look.engine.options())?;
-    print(&sites, look.verbose, Sink::open(look.file.as_deref(), Format::Text, false)?)
+    print(&sites, look.verbose, Sink::open(look.file.as_deref(), look.format.format(), false)?)
 }
 
 /// The same for all that a command would probe, in each of its processes. A command of one's own is
@@ -27,11 +27,16 @@ pub fn dry_run(job: &Job) -> anyhow::Result<ExitCode> {
             sites.extend(sidestep_engine::explain(&request.pattern, pid, &job.engine.options())?);
         }
     }
-    print(&sites, job.output.detail.verbose, Sink::open(job.output.file.as_deref(), Format::Text, false)?)
+    let Output { file, format, detail } = job.output;
+    print(&sites, detail.verbose, Sink::open(file.as_deref(), *format, false)?)
 }
 
 fn print(sites: &[Explained], verbose: bool, mut sink: Sink) -> anyhow::Result<ExitCode> {
     for (index, site) in sites.iter().enumerate() {
+        if sink.json() {
+            sink.line(&plan::json(site))?;
+            continue;
+        }
         if index > 0 {
             sink.line("")?;
         }

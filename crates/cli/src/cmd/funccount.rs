@@ -102,7 +102,9 @@ impl Tool for Counter<'_> {
 
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.print(session, sink)?;
-        sink.heading("Detaching...")
+        sink.flush()?;
+        sink.progress("Detaching...");
+        Ok(())
     }
 }
 
@@ -111,7 +113,13 @@ pub fn tracing(probes: usize, pattern: &str, sink: &mut Sink) -> io::Result<()> 
     if sink.json() {
         return attached(probes, sink);
     }
-    sink.heading(&format!("Tracing {probes} functions for \"{pattern}\"... Hit Ctrl-C to end."))
+    sink.progress(&format!("Tracing {} for \"{pattern}\"... Hit Ctrl-C to end.", functions(probes)));
+    Ok(())
+}
+
+/// `1 function`, `2 functions`.
+pub fn functions(count: usize) -> String {
+    if count == 1 { "1 function".to_owned() } else { format!("{count} functions") }
 }
 
 /// bpftrace's first object.

@@ -191,9 +191,8 @@ impl Tool for Timer<'_> {
 
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.print(session, sink)?;
-        sink.heading("")?;
-        sink.heading("Detaching...")?;
         sink.flush()?;
+        sink.progress("Detaching...");
         if self.printed.iter().all(|distribution| distribution.count == 0) {
             sink.note("no call began and returned while the probes were in");
         }

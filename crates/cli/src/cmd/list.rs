@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use sidestep_engine::{Listed, Options, Pattern, pattern};
 
-use crate::flags::{Format, List};
-use crate::out::escape;
+use crate::flags::List;
 use crate::out::sink::Sink;
+use crate::out::{escape, json};
 
 /// Runs the command.
 pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
@@ -15,13 +15,21 @@ pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
     let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
     let options = look.engine.options();
     let functions = sidestep_engine::list(&pattern, look.pid, &options)?;
-    let mut sink = Sink::open(look.file.as_deref(), Format::Text, false)?;
-    if look.verbose {
-        let techniques = techniques(&pattern, look.pid, &options)?;
+    let mut sink = Sink::open(look.file.as_deref(), look.format.format(), false)?;
+    let techniques = if look.verbose { techniques(&pattern, look.pid, &options)? } else { HashMap::new() };
+    let technique = |function: &Listed| {
+        let technique = techniques.get(&(function.object.clone(), function.va));
+        technique.map_or("not examined", String::as_str)
+    };
+    if sink.json() {
+        for function in &functions {
+            let technique = look.verbose.then(|| technique(function));
+            sink.line(&json::line(if function.is_usdt { "usdt" } else { "function" }, object(function, technique)))?;
+        }
+    } else if look.verbose {
         for function in &functions {
             sink.line(&place(function))?;
-            let technique = techniques.get(&(function.object.clone(), function.va));
-            let technique = technique.map_or("not examined", String::as_str);
+            let technique = technique(function);
             sink.line(&format!("    address {}, size {}, {technique}", function.va, function.size))?;
             if function.demangled.is_some() {
                 sink.line(&format!("    symbol {}", function.name))?;
@@ -52,6 +60,16 @@ fn place(function: &Listed) -> String {
         false => format!("{}:{}", function.object.display(), pattern::quote(name)),
     };
     escape::row(&place).into_owned()
+}
+
+/// The same in JSON.
+fn object(function: &Listed, technique: Option<&str>) -> String {
+    let name = ("name", json::string(function.demangled.as_ref().unwrap_or(&function.name)));
+    let symbol = function.demangled.as_ref().map(|_| ("symbol", json::string(&function.name)));
+    let object = ("object", json::string(&function.object.display().to_string()));
+    let place = [("address", json::string(&function.va.to_string())), ("size", json::number(function.size))];
+    let technique = technique.map(|technique| ("technique", json::string(technique)));
+    json::object([object, name].into_iter().chain(symbol).chain(place).chain(technique))
 }
 
 type Site = (std::path::PathBuf, sidestep_isa::Va);

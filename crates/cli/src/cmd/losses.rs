@@ -53,6 +53,14 @@ struct Loser {
     kind: Kind,
     name: String,
     said: u64,
+    /// What it lost at the end or after it, which nobody misses.
+    after_end: u64,
+}
+
+impl Loser {
+    fn new(kind: Kind, name: String) -> Loser {
+        Loser { kind, name, said: 0, after_end: 0 }
+    }
 }
 
 /// What has been said so far.
@@ -66,18 +74,17 @@ pub struct Losses {
 impl Losses {
     /// Nothing has been lost yet.
     pub fn new(session: &Session, bundle: &Bundle) -> Losses {
-        let loser = |kind, name| Loser { kind, name, said: 0 };
-        let probes = label::labels(session.probes()).into_iter().map(|label| loser(Kind::Hits, label));
-        let maps = bundle.maps.iter().map(|m| loser(of_map(&m.map), m.map.name.clone()));
-        let lines = std::iter::once(loser(Kind::Events, "trace_printk".to_owned()));
+        let probes = label::labels(session.probes()).into_iter().map(|label| Loser::new(Kind::Hits, label));
+        let maps = bundle.maps.iter().map(|m| Loser::new(of_map(&m.map), m.map.name.clone()));
+        let lines = std::iter::once(Loser::new(Kind::Events, "trace_printk".to_owned()));
         let (count, of_maps) = (session.probes().len(), bundle.maps.len());
         Losses { losers: probes.chain(maps).chain(lines).collect(), probes: count, maps: of_maps }
     }
 
     /// The same without a target.
     pub fn local(bundle: &Bundle) -> Losses {
-        let loser = |name| Loser { kind: Kind::Entries, name, said: 0 };
-        let losers: Vec<Loser> = bundle.maps.iter().map(|m| loser(m.map.name.clone())).collect();
+        let losers = bundle.maps.iter().map(|m| Loser::new(Kind::Entries, m.map.name.clone()));
+        let losers: Vec<Loser> = losers.collect();
         Losses { maps: losers.len(), losers, probes: 0 }
     }
 
@@ -86,7 +93,7 @@ impl Losses {
         if session.probes().len() > self.probes {
             // Some came later.
             let labels = label::labels(session.probes()).into_iter().skip(self.probes);
-            let new = labels.map(|name| Loser { kind: Kind::Hits, name, said: 0 });
+            let new = labels.map(|name| Loser::new(Kind::Hits, name));
             self.losers.splice(self.probes..self.probes, new);
             self.probes = session.probes().len();
         }
@@ -97,6 +104,29 @@ impl Losses {
         self.say(&now, sink)
     }
 
+    /// How much each map has lost so far.
+    pub fn of_maps(&self, session: &Session) -> Vec<u64> {
+        (0..self.maps).map(|map| session.dropped(map)).collect()
+    }
+
+    /// A hit has ended the session. `before` is what maps had lost when their rings were emptied
+    /// before that. The ring of the thread that ended it had room for that hit, so that it has lost
+    /// only what came later; what others lost may have come shortly before. Neither is called a
+    /// loss, and both are said.
+    pub fn over(&mut self, session: &Session, before: &[u64], sink: &Sink) {
+        let now = self.of_maps(session);
+        let before = before.iter().chain(std::iter::repeat(&0));
+        for ((loser, now), before) in self.losers.iter_mut().skip(self.probes).zip(now).zip(before) {
+            if loser.kind == Kind::Events {
+                loser.after_end = now.saturating_sub(*before);
+                if loser.after_end > 0 {
+                    let (count, name) = (loser.after_end, &loser.name);
+                    sink.note(&format!("{count} events of {name} came at the end or after it, and were not read"));
+                }
+            }
+        }
+    }
+
     /// The same without a target.
     pub fn look_local(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let now: Vec<u64> = (0..self.maps).map(|map| maps.dropped(map)).collect();
@@ -104,7 +134,8 @@ impl Losses {
     }
 
     fn say(&mut self, now: &[u64], sink: &mut Sink) -> io::Result<()> {
-        for (&now, loser) in now.iter().zip(&mut self.losers) {
+        for (now, loser) in now.iter().zip(&mut self.losers) {
+            let now = now.saturating_sub(loser.after_end);
             let new = now.saturating_sub(loser.said);
             if new > 0 {
                 sink.warn(&loser.kind.new_ones(new, &loser.name));
@@ -187,7 +218,7 @@ mod tests {
 
     #[test]
     fn sums_name_the_probes() {
-        let loser = |kind, name: &str, said| Loser { kind, name: name.to_owned(), said };
+        let loser = |kind, name: &str, said| Loser { said, ..Loser::new(kind, name.to_owned()) };
         let losers = vec![
             loser(Kind::Hits, "open", 0),
             loser(Kind::Hits, "read", 1),

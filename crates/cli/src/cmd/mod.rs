@@ -28,6 +28,7 @@ use clap::{CommandFactory, error::ErrorKind};
 use sidestep_engine::{FuncPattern, Pattern, pattern};
 
 use crate::flags::{Cli, Command, OnOff};
+use crate::out::outlet;
 
 /// Runs a command line. A reader that closes its end of our stdout is no error.
 pub fn run(mut cli: Cli) -> anyhow::Result<ExitCode> {
@@ -69,13 +70,14 @@ pub fn run(mut cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn piped(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
-        Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
+        Err(error) if error.downcast_ref().is_some_and(is_unwanted) => Ok(ExitCode::SUCCESS),
         result => result,
     }
 }
 
-fn is_closed_pipe(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::BrokenPipe
+/// Does nobody want the output any more? That is no mistake.
+fn is_unwanted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe || outlet::is_given_up(error)
 }
 
 /// A pattern that was typed, or a usage error (exit status 2).

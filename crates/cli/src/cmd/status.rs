@@ -15,12 +15,13 @@ pub fn run(flags: &Status) -> anyhow::Result<ExitCode> {
     for mut found in sidestep_engine::status(flags.pid, &options)? {
         let summary = status::summary(&found);
         found.probes.retain(|probe| flags.verbose || probe.kind != ProbeKind::Own);
-        let lines = if flags.json { status::json(&found) } else { status::lines(&found.probes, flags.verbose) };
+        let lines =
+            if flags.format.is_json() { status::json(&found) } else { status::lines(&found.probes, flags.verbose) };
         for line in lines {
             sink.line(&line)?;
         }
         sink.flush()?;
-        if !flags.json {
+        if !flags.format.is_json() {
             say(&format!("sidestep: {summary}"));
         }
     }

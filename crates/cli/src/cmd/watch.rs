@@ -11,7 +11,7 @@ use sidestep_engine::{
 use super::audit::Audit;
 use super::costs::Costs;
 use super::losses::Losses;
-use super::{is_closed_pipe, progress};
+use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
 use crate::out::outlet;
 use crate::out::sink::Sink;
@@ -45,6 +45,11 @@ pub trait Tool {
     fn wants_symbols(&self) -> bool {
         false
     }
+    /// If the tool has had enough: it was told so by a hit, after which others came.
+    fn ends_at_a_hit(&self) -> bool {
+        true
+    }
+
     /// Whether a command that was started is to end, too, once the user has what was asked for.
     fn ends_command(&self) -> bool {
         false
@@ -155,9 +160,11 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     notes(&session, &sink, &options, job.output.detail.verbose);
     let losses = Losses::new(&session, job.bundle);
     let costs = Costs::default();
-    let mut watch = Watch { session, tool, sink, signals, losses, costs, audit, requests: job.requests };
+    let requests = job.requests;
+    let lost = Vec::new();
+    let mut watch = Watch { session, tool, sink, signals, losses, lost, has_enough: false, costs, audit, requests };
 
-    let mut end = watch.probing(job.timing).unwrap_or_else(End::Output);
+    let mut end = watch.probing(job.timing).unwrap_or_else(|error| watch.unwritten(error));
     let detached = watch.session.detach();
     watch.audit.because(end.reason());
     let audited = watch.audit.end();
@@ -170,10 +177,11 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
         ));
     }
     // A second Ctrl-C, while we were busy: the user does not want to wait for results.
-    let mut hurry = matches!(end, End::Signal(_)) && watch.signals.wait(Duration::ZERO).is_some();
+    let mut hurry = outlet::is_wanted().is_err();
     if !hurry && !matches!(end, End::Output(_)) {
         match watch.results(&end) {
             Ok(written) => hurry = !written,
+            Err(error) if outlet::is_given_up(&error) => hurry = true,
             Err(error) => end = End::Output(error),
         }
     }
@@ -185,7 +193,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     audited?;
     match end {
         End::Audit(error) => Err(error),
-        End::Output(error) if !is_closed_pipe(&error) => {
+        End::Output(error) if !is_unwanted(&error) => {
             Err(anyhow::Error::new(error).context("cannot write the results"))
         }
         _ => Ok(code),
@@ -220,6 +228,10 @@ struct Watch<'w> {
     sink: Sink,
     signals: Signals,
     losses: Losses,
+    /// What maps had lost when the tool had read its records; nothing before it did.
+    lost: Vec<u64>,
+    /// The tool has ended the session.
+    has_enough: bool,
     costs: Costs,
     audit: Audit,
     requests: &'w [Request],
@@ -249,6 +261,7 @@ impl Watch<'_> {
             if let Err(error) = self.audit.look(&self.session, self.requests) {
                 return Ok(End::Audit(error));
             }
+            self.has_enough = enough;
             let enough = enough || self.session.is_spent();
             let now = Instant::now();
             if enough || end.is_some_and(|end| now >= end) {
@@ -271,6 +284,7 @@ impl Watch<'_> {
                 self.losses.look(&self.session, &mut self.sink)?;
                 next_losses = now + LOSS_PERIOD;
             }
+            self.lost = self.losses.of_maps(&self.session);
             self.sink.flush()?;
             let deadline = [end, next_interval].into_iter().flatten().min();
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
@@ -282,12 +296,23 @@ impl Watch<'_> {
         }
     }
 
+    /// Why the results could not be written.
+    fn unwritten(&self, error: io::Error) -> End {
+        match self.signals.wait(Duration::ZERO) {
+            Some(signal) if outlet::is_given_up(&error) => End::Signal(signal),
+            _ => End::Output(error),
+        }
+    }
+
     /// After the detach: what is still in the rings and maps. False: a signal came before somebody
     /// had read it.
     fn results(&mut self, end: &End) -> io::Result<bool> {
         self.tool.poll(&mut self.session, &mut self.sink)?;
         self.costs.look(&mut self.session, self.requests, &mut self.sink)?;
         self.tool.end(&self.session, &mut self.sink)?;
+        if self.has_enough && self.tool.ends_at_a_hit() {
+            self.losses.over(&self.session, &self.lost, &self.sink);
+        }
         self.losses.look(&self.session, &mut self.sink)?;
         self.losses.unfinished(&self.session, &mut self.sink)?;
         for (pid, reason) in self.session.unfollowed() {
@@ -340,17 +365,13 @@ impl Watch<'_> {
         };
         let (mut told, mut killed_it) = (false, false);
         loop {
-            let state = match self.session.poll() {
-                // What `execve` put in its place is the command still, but nothing that the session
-                // looks at.
-                TargetState::Executed => self.session.wait(),
-                state => state,
-            };
-            match state {
+            match self.session.poll() {
                 TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
                 TargetState::Exited(Some(ExitStatus::Signal(signal))) => return killed(signal),
-                TargetState::Exited(None) | TargetState::Executed => return ExitCode::SUCCESS,
-                TargetState::Running => {}
+                TargetState::Exited(None) => return ExitCode::SUCCESS,
+                // What `execve` put in its place is the command still, but nothing that the session
+                // looks at.
+                TargetState::Running | TargetState::Executed => {}
             }
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if handed_on.is_some() && (signal.is_some() || late) && !killed_it {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::parse_pid;
+use super::{Formatted, parse_pid};
 
 /// `sidestep status`.
 #[derive(Args, Debug)]
@@ -17,14 +17,13 @@ A line per probe, by address; those of one place in the order in which they were
 
 Examples:
   sidestep status -p 1234
-  sidestep status -p 1234 --json    # one JSON object per line")]
+  sidestep status -p 1234 -f json   # one JSON object per line")]
 pub struct Status {
     /// The process.
     #[arg(short = 'p', long, value_parser = parse_pid)]
     pub pid: i32,
-    /// One JSON object per line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: Formatted,
     /// Also list probes of sidestep's own, and say which probes keep others from being jumps.
     #[arg(short = 'v', long)]
     pub verbose: bool,
@@ -60,8 +59,8 @@ pub enum OnOff {
 /// `sidestep disable` and `sidestep enable`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Probes are named as they were put in, or by the 0xADDRESS that `sidestep status` shows. Those of one place are switched
-together.
+Probes are named as they were put in, or by the 0xADDRESS that `sidestep status` shows. Those of \
+one place are switched together.
 
 Examples:
   sidestep disable -p 1234                                # all of them
@@ -91,8 +90,8 @@ pub struct Switch {
 /// `sidestep detach`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A session detaches by itself when it ends, whatever signal ends it. Only SIGKILL leaves probes behind: they go on counting,
-and the process goes on. The next attach removes them; this command does it without one. Sessions at work stay.
+A session detaches by itself when it ends, whatever signal ends it. Only SIGKILL leaves probes \
+behind: they go on counting, and the process goes on. The next attach removes them; this command does it without one. Sessions at work stay.
 
 Examples:
   sidestep detach -p 1234")]

@@ -10,6 +10,7 @@ mod carried;
 pub mod format;
 #[cfg(test)]
 mod guide;
+pub mod help;
 pub mod order;
 mod output;
 mod protect;
@@ -20,13 +21,14 @@ pub mod tools;
 mod trace;
 pub mod words;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use sidestep_engine::Options;
 
 pub use carried::{Detach, OnOff, Optimize, Status, Switch};
-pub use output::{Format, Output, Timing};
+pub use output::{Format, Formatted, Output, Timing};
 pub use protect::{CALIBRATION, Protect};
 pub use target::TargetFlags;
 pub use trace::Trace;
@@ -62,9 +64,9 @@ Examples:
   sidestep disable -p 1234 'libc:str*'                # not these for now
   sidestep enable -p 1234                             # all of them again
 
-OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, the main program, then every
-             mapped object. FUNC is a name, a glob, symbol+0xOFF or 0xADDR (address in the file).
-             OBJECT@FILE:LINE is a line of a source file."
+OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, the main program, then \
+every mapped object. FUNC is a name, a glob, symbol+0xOFF or 0xADDR (address in the file). \
+OBJECT@FILE:LINE is a line of a source file."
 )]
 pub struct Cli {
     /// What to do.
@@ -73,6 +75,12 @@ pub struct Cli {
     /// Without a command: a script.
     #[command(flatten)]
     pub script: script::Script,
+}
+
+/// What was typed. Ends the program if that is wrong, or asks for help.
+pub fn parse(words: Vec<OsString>) -> Cli {
+    let matches = help::command().get_matches_from(order::ordered(words));
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// The subcommands.
@@ -325,7 +333,7 @@ BINARY is a path, or a library's short name (libc, c).
 Examples:
   sidestep coverage /usr/bin/redis-server libc          # the entries of all functions
   sidestep coverage --all-instructions libcrypto        # every instruction of every function
-  sidestep coverage --all-instructions --json libcrypto # one JSON object per line")]
+  sidestep coverage -f json libcrypto             # one JSON object per line")]
 pub struct Coverage {
     /// Programs and libraries.
     #[arg(required = true, value_name = "BINARY")]
@@ -336,9 +344,8 @@ pub struct Coverage {
     /// Count functions by their exits, where return probes are put.
     #[arg(short = 'R', long, conflicts_with = "all_instructions")]
     pub returns: bool,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: Formatted,
     /// Write to FILE instead of stdout.
     #[arg(short = 'o', value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -362,6 +369,8 @@ pub struct Look {
     /// Say more.
     #[arg(short = 'v', long)]
     pub verbose: bool,
+    #[command(flatten)]
+    pub format: Formatted,
     #[command(flatten)]
     pub engine: EngineFlags,
 }

@@ -1,59 +1,146 @@
-//! The words of a command line in the order that the parser wants: a command before its options.
+//! The words of a command line in the order that the parser wants: a command before its options,
+//! `--` before a command that is run, and a format where `-f` is also a flag.
 
 use std::ffi::OsString;
 
-use clap::{ArgAction, CommandFactory};
+use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::Cli;
 
-/// `sidestep help [COMMAND]` as `--help`, and a command that follows options before them.
+/// `sidestep help [COMMAND]` as `--help`; a command that follows options before them; `--` before
+/// the first word of a command that is run.
 pub fn ordered(mut words: Vec<OsString>) -> Vec<OsString> {
     let cli = Cli::command();
-    let is_command = |word: &OsString| {
-        word.to_str().is_some_and(|word| cli.get_subcommands().any(|command| command.get_name() == word))
+    let command_of = |word: &OsString| {
+        let word = word.to_str()?;
+        cli.get_subcommands().find(|command| command.get_name() == word)
     };
     if words.get(1).is_some_and(|word| word == "help") && words.len() <= 3 {
         words.remove(1);
         words.push("--help".into());
         return words;
     }
-    // Whether the value of an option is the next word. Of a script, all that follows is its own.
-    let takes = |word: &str| -> Option<bool> {
-        let has_value = |action: &ArgAction| matches!(action, ArgAction::Set | ArgAction::Append);
-        if let Some(long) = word.strip_prefix("--") {
-            let (name, given) = long.split_once('=').map_or((long, false), |(name, _)| (name, true));
-            let arg = cli.get_arguments().find(|arg| arg.get_long() == Some(name))?;
-            let is_script = matches!(name, "list");
-            return (!is_script).then(|| !given && has_value(arg.get_action()));
-        }
-        let mut letters = word.strip_prefix('-')?.chars();
-        while let Some(letter) = letters.next() {
-            let arg = cli.get_arguments().find(|arg| arg.get_short() == Some(letter))?;
-            if matches!(letter, 'e' | 'l' | 'h' | 'V') {
-                return None;
-            }
-            if has_value(arg.get_action()) {
-                return Some(letters.as_str().is_empty());
-            }
-        }
-        Some(false)
-    };
     let mut at = 1;
     while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
         if !word.starts_with('-') || word == "-" {
             break;
         }
-        match takes(word) {
-            _ if word == "--" => return words,
-            None => return words,
-            Some(value) => at += 1 + usize::from(value),
+        match option(&cli, word) {
+            // Of a script, all that follows is its own.
+            Some(read) if word != "--" && !read.names(&["program", "list"]) => {
+                at += 1 + usize::from(read.value_follows)
+            }
+            _ => return words,
         }
     }
-    if at > 1 && words.get(at).is_some_and(is_command) {
+    if at > 1 && words.get(at).and_then(command_of).is_some() {
         let command = words.remove(at);
         words.insert(1, command);
     }
+    if let Some(command) = words.get(1).and_then(command_of) {
+        formatted(command, &mut words);
+        dashed(command, &mut words);
+    }
     words
+}
+
+/// An option as the parser would read it.
+struct Read<'a> {
+    args: Vec<&'a Arg>,
+    /// Its value is the next word.
+    value_follows: bool,
+}
+
+impl Read<'_> {
+    fn names(&self, ids: &[&str]) -> bool {
+        self.args.iter().any(|arg| ids.contains(&arg.get_id().as_str()))
+    }
+}
+
+/// What an option of a command is; none if it is not known, or takes any number of values.
+fn option<'a>(command: &'a Command, word: &str) -> Option<Read<'a>> {
+    let has_value = |arg: &Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    let is_open = |arg: &Arg| arg.get_num_args().is_some_and(|range| range.max_values() > 1);
+    if let Some(long) = word.strip_prefix("--") {
+        let (name, given) = long.split_once('=').map_or((long, false), |(name, _)| (name, true));
+        let is_it = |arg: &&Arg| {
+            arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|others| others.contains(&name))
+        };
+        let arg = command.get_arguments().find(is_it).filter(|arg| !is_open(arg))?;
+        return Some(Read { args: vec![arg], value_follows: !given && has_value(arg) });
+    }
+    let mut args = Vec::new();
+    let mut letters = word.strip_prefix('-')?.chars();
+    while let Some(letter) = letters.next() {
+        let is_it = |arg: &&Arg| {
+            let others = arg.get_all_short_aliases();
+            arg.get_short() == Some(letter) || others.is_some_and(|others| others.contains(&letter))
+        };
+        let arg = command.get_arguments().find(is_it).filter(|arg| !is_open(arg))?;
+        args.push(arg);
+        if has_value(arg) {
+            return Some(Read { args, value_follows: letters.as_str().is_empty() });
+        }
+    }
+    Some(Read { args, value_follows: false })
+}
+
+/// `-f` prints folded stacks, as in bcc, but `-f json` is the format that it is for other commands.
+fn formatted(command: &Command, words: &mut Vec<OsString>) {
+    if !command.get_arguments().any(|arg| arg.get_id() == "folded") {
+        return;
+    }
+    let mut at = 2;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()).map(str::to_owned) {
+        if word == "--" {
+            return;
+        }
+        if !word.starts_with('-') || word == "-" {
+            at += 1;
+            continue;
+        }
+        let Some(read) = option(command, &word) else { return };
+        let format = words.get(at + 1).and_then(|next| next.to_str()).filter(|next| ["json", "text"].contains(next));
+        match format {
+            Some(format) if !word.starts_with("--") && word.ends_with('f') && !read.value_follows => {
+                words[at + 1] = format!("--format={format}").into();
+                match word.strip_suffix('f') {
+                    None | Some("-") => drop(words.remove(at)),
+                    Some(others) => words[at] = others.into(),
+                }
+                at += 1;
+            }
+            _ => at += 1 + usize::from(read.value_follows),
+        }
+    }
+}
+
+/// `funccount libc:malloc ls -l` runs `ls -l`: a word more than the command takes itself is the
+/// first of what it runs. A command that takes any number of words needs `--`.
+fn dashed(command: &Command, words: &mut Vec<OsString>) {
+    let own: Vec<&Arg> = command.get_positionals().filter(|arg| !arg.is_last_set()).collect();
+    let is_open = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
+    if !command.get_positionals().any(Arg::is_last_set) || own.iter().any(is_open) {
+        return;
+    }
+    let (mut at, mut left) = (2, own.len());
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        if word == "--" {
+            return;
+        }
+        if word.starts_with('-') && word != "-" {
+            match option(command, word) {
+                // What is probed is given.
+                Some(read) if !read.names(&["pid", "cmd"]) => at += 1 + usize::from(read.value_follows),
+                _ => return,
+            }
+        } else if left == 0 {
+            words.insert(at, "--".into());
+            return;
+        } else {
+            (at, left) = (at + 1, left - 1);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +167,42 @@ mod tests {
         for line in
             ["s -l list", "s -p 1 -e list trace", "s -p 1 x.bt list", "s -c list", "s -- list", "s -p 1 -- list"]
         {
+            assert_eq!(of(line), line);
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_run_needs_no_dashes() {
+        assert_eq!(of("s funccount libc:malloc ls -l"), "s funccount libc:malloc -- ls -l");
+        assert_eq!(of("s funccount libc:malloc -d 1 -Ti2 ls -p 1"), "s funccount libc:malloc -d 1 -Ti2 -- ls -p 1");
+        assert_eq!(of("s -q funclatency read cat f"), "s funclatency -q read -- cat f");
+        assert_eq!(of("s sslsniff -x --comm c curl -f u"), "s sslsniff -x --comm c -- curl -f u");
+        assert_eq!(of("s stackcount -D 2 -fP json ls"), "s stackcount -D 2 -fP json -- ls");
+        for line in [
+            "s funccount libc:malloc",
+            "s funccount libc:malloc -- ls a",
+            "s funccount -p 1 malloc free",
+            "s funccount --nonsense malloc free",
+            "s trace malloc free",
+            "s funcslower malloc free",
+            "s argdist -C p:c:f() ls",
+            "s explain malloc free",
+        ] {
+            assert_eq!(of(line), line);
+        }
+    }
+
+    #[test]
+    fn a_format_may_follow_the_letter_of_folded_stacks() {
+        assert_eq!(of("s stackcount -f json malloc ls"), "s stackcount --format=json malloc -- ls");
+        assert_eq!(of("s stackcount -Pf json -p 1 malloc"), "s stackcount -P --format=json -p 1 malloc");
+        assert_eq!(of("s funcslower -f text -p 1 a b"), "s funcslower --format=text -p 1 a b");
+        for line in [
+            "s stackcount -f -p 1 malloc",
+            "s stackcount -o f json -f",
+            "s trace -f json a",
+            "s stackcount a -- -f json",
+        ] {
             assert_eq!(of(line), line);
         }
     }

@@ -61,10 +61,12 @@ impl Run {
 #[derive(Args, Clone, Debug)]
 pub struct Folded {
     /// Print folded stacks, a line each: `main;work;malloc 42`.
-    #[arg(short = 'f', long, conflicts_with = "json")]
+    #[arg(short = 'f', long, conflicts_with_all = ["format", "json"])]
     pub folded: bool,
-    /// Print one JSON object per line.
-    #[arg(long)]
+    /// Output format, which -f json is, too; json is one object per line.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+    #[arg(long, hide = true, conflicts_with = "format")]
     pub json: bool,
     /// Write the results to FILE; stdout is left to the command.
     #[arg(short = 'o', value_name = "FILE")]
@@ -76,8 +78,7 @@ pub struct Folded {
 impl Folded {
     /// The same for a script.
     pub fn output(&self) -> Output {
-        let format = if self.json { Format::Json } else { Format::Text };
-        Output { file: self.file.clone(), format, detail: self.detail }
+        Output { file: self.file.clone(), format: self.format.or_json(self.json), detail: self.detail }
     }
 }
 
@@ -140,16 +141,17 @@ pub struct Stackcount {
 sidestep argdist [OPTIONS] -p PID {-C|-H} SPEC...
        sidestep argdist [OPTIONS] {-C|-H} SPEC... -- CMD [ARG]...",
     after_help = "\
-SPEC = {p|r}:[OBJECT]:FUNC(SIGNATURE)[:TYPE[,TYPE]...:EXPR[,EXPR]...[:FILTER]][#LABEL]
-       u:OBJECT:[PROVIDER:]NAME()[:TYPE...:EXPR...[:FILTER]][#LABEL]
+SPEC = {p|r}:[OBJECT]:FUNC(SIGNATURE)[VALUES][#LABEL]
+       u:OBJECT:[PROVIDER:]NAME()[VALUES][#LABEL]
+  VALUES = :TYPE[,TYPE]...:EXPR[,EXPR]...[:FILTER]
   p: at the entry, r: at the return, u: a USDT probe, whose arguments are arg1, arg2 ...
-  EXPR and FILTER are C with the names of SIGNATURE; at the return also $retval, $latency (in nanoseconds), and
-  $entry(NAME), the argument as it was at the entry. STRCMP(\"text\", EXPR) compares strings.
+  EXPR and FILTER are C with the names of SIGNATURE; at the return also $retval, $latency (in \
+nanoseconds), and $entry(NAME), the argument as it was at the entry. STRCMP(\"text\", EXPR) compares strings.
 
 Examples:
   sidestep argdist -p 1234 -H 'c:malloc(size_t n):size_t:n'              # sizes, every second
   sidestep argdist -p 1234 -i 5 -C 'p:c:write(int fd):int:fd#descriptor' # which descriptors, every 5 seconds
-  sidestep argdist -p 1234 -C 'r:c:open(char *path):char*:$entry(path):$retval < 0'
+  sidestep argdist -p 1234 -C 'r:c:open(char *p):char*:$entry(p):$retval < 0'
   sidestep argdist -p 1234 -H 'r:c:read():u64:$latency/1000#us'
   sidestep argdist -n 1 -i 10 -C 'p:c:write(int fd):int:fd' -- ls        # once, after 10 seconds"
 )]
@@ -412,7 +414,7 @@ Examples:
   sidestep deadlock -p 1234
   sidestep deadlock 1234                               # the same
   sidestep deadlock -p 1234 -v --dump-graph graph.json # with the graph of which was locked while which was held
-  sidestep deadlock --lock-symbols my_lock,my_trylock --unlock-symbols my_unlock -- ./program")]
+  sidestep deadlock --lock-symbols my_lock --unlock-symbols my_unlock -- ./program")]
 pub struct Deadlock {
     /// The same as -p, as bcc has it.
     #[arg(value_name = "PID", value_parser = super::parse_pid, conflicts_with = "pid")]

@@ -16,21 +16,21 @@ SPEC = [p:|r[MAXACTIVE]:|post:][OBJECT:]FUNC[(SIGNATURE)] [(CONDITION)] [\"FORMA
        u:OBJECT:[PROVIDER:]NAME [(CONDITION)] [\"FORMAT\", VALUE, ...]
   p: at the entry (default), r: at the return, u: a USDT probe, post: when the instruction at FUNC+OFF has been executed.
   r8: watches 8 calls at a time, in all threads, and counts the others as missed.
-  CONDITION and VALUE are C with arg0 ... arg9 at the entry (arg1 ... of USDT probes, as tplist numbers them), the names
-  of SIGNATURE, retval at the return, $pid (the thread), $tgid, $uid, $gid, $cpu, and STRCMP(\"text\", EXPR).
+  CONDITION and VALUE are C with arg0 ... arg9 at the entry (arg1 ... of USDT probes, as tplist \
+numbers them), the names of SIGNATURE, retval at the return, $pid (the thread), $tgid, $uid, $gid, $cpu, and STRCMP(\"text\", EXPR).
   A VALUE may also be a register: %ax, %di, %r8, %ip, %sp, %flags, %xmm0 (its lower half).
-  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %f %e a double, %hf a float, which are in
-  %xmm0 ... %xmm7; %s reads a string of the target; %U is the function at an address.
+  FORMAT is printf's: %d %u %x are 32 bits wide, %ld %lu %lx %p 64; %f %e a double, %hf a float, \
+which are in %xmm0 ... %xmm7; %s reads a string of the target; %U is the function at an address.
 SPEC may also be a line as the kernel's uprobe_events takes it: p|r[MAXACTIVE][:[GROUP/]EVENT] PATH:OFFSET [NAME=FETCHARG[:TYPE]]...
 
 Examples:
   sidestep trace -p 1234 'libc:open \"%s %d\", arg0, arg1'
   sidestep trace 'r:libc:read \"%ld\", retval' -- cat /etc/passwd
-  sidestep trace -p 1234 -U -T 'c:write(int fd, void *p, size_t n) (fd == 1) \"%lu bytes\", n'
+  sidestep trace -p 1234 -U 'c:write(int fd, void *p, size_t n) (fd == 1) \"%lu\", n'
   sidestep trace -p 1234 'u:/usr/bin/python3:gc__start \"generation %d\", arg1'
   sidestep trace -p 1234 'post:app:lookup+0x2f \"%lx\", %ax'  # what the instruction there has loaded
-  sidestep trace -p 1234 -M 10 -t 'libc:malloc \"%lu bytes\", arg0' 'libc:free \"%p\", arg0'
-  sidestep trace -p 1234 'p:mem/alloc /usr/bin/app:0x1130 size=%di name=+0(%si):string' --filter 'size > 64'"
+  sidestep trace -p 1234 -M 10 -t 'c:malloc \"%lu bytes\", arg0' 'c:free \"%p\", arg0'
+  sidestep trace -p 1234 'p:alloc /usr/bin/app:0x1130 size=%di' --filter 'size > 64'"
 )]
 pub struct Trace {
     /// What to trace and what to print.

@@ -6,6 +6,7 @@
 //! lost and counted.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -116,6 +117,42 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
+/// The user has given up what was to be printed.
+#[derive(Debug)]
+pub struct GivenUp;
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("given up at the second signal")
+    }
+}
+
+impl std::error::Error for GivenUp {}
+
+/// Is this what [`is_wanted`] has said?
+pub fn is_given_up(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<GivenUp>())
+}
+
+/// Does anybody want results? The first signal asks for the end, the second one for no results.
+///
+/// # Errors
+/// [`GivenUp`].
+pub fn is_wanted() -> io::Result<()> {
+    if sidestep_engine::interrupts() < 2 {
+        return Ok(());
+    }
+    give_up();
+    Err(io::Error::other(GivenUp))
+}
+
+/// Nobody waits for the rest.
+fn give_up() {
+    if let Some(queue) = &*locked(&QUEUE) {
+        locked(&queue.state).given_up = true;
+    }
+}
+
 /// Is there so much to be read that nothing should be added?
 pub fn is_full() -> bool {
     locked(&QUEUE).as_ref().is_some_and(|queue| locked(&queue.state).bytes > FULL)
@@ -125,9 +162,7 @@ pub fn is_full() -> bool {
 pub fn drain(signals: &Signals) -> bool {
     while !wait(Duration::from_millis(10)) {
         if signals.wait(Duration::ZERO).is_some() {
-            if let Some(queue) = &*locked(&QUEUE) {
-                locked(&queue.state).given_up = true;
-            }
+            give_up();
             return false;
         }
     }

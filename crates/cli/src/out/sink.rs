@@ -1,5 +1,6 @@
-//! Where lines go: data to stdout or a file, headings with it or, where a file is written, to
-//! stderr. A line is one row: whatever a name contains, it is escaped here (`out::escape`).
+//! Where lines go: data to stdout or a file, headings of tables with it or, where a file is
+//! written, to stderr; what the tool does at the moment to stderr. A line is one row: whatever a
+//! name contains, it is escaped here (`out::escape`).
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -8,7 +9,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::escape;
-use super::outlet::Outlet;
+use super::outlet::{self, Outlet};
 use crate::flags::{Format, Output};
 
 /// Who reads what is printed.
@@ -105,6 +106,7 @@ impl Sink {
 
     /// A line of data, which is one row whatever is in it.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
+        outlet::is_wanted()?;
         self.written = true;
         writeln!(self.data, "{}", escape::row(text))
     }
@@ -116,6 +118,7 @@ impl Sink {
 
     /// The same of bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        outlet::is_wanted()?;
         self.written = true;
         self.data.write_all(bytes)
     }
@@ -125,7 +128,7 @@ impl Sink {
         if self.written && !self.json() { self.line("") } else { Ok(()) }
     }
 
-    /// A line that is no data: none with `-q` and in JSON.
+    /// The first line of a table: none with `-q` and in JSON.
     pub fn heading(&mut self, text: &str) -> io::Result<()> {
         if self.quiet || self.json() {
             return Ok(());
@@ -135,6 +138,13 @@ impl Sink {
             return Ok(());
         }
         self.line(text)
+    }
+
+    /// What the tool does from now on, on stderr: none with `-q` and in JSON.
+    pub fn progress(&self, text: &str) {
+        if !self.quiet && !self.json() {
+            say(text);
+        }
     }
 
     /// A remark for the user on stderr: none with `-q`.

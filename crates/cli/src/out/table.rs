@@ -1,10 +1,15 @@
-//! The table of funccount, in bcc's layout.
+//! The table of funccount, in bcc's layout; its first column is wider where a name is longer.
+
+/// Characters of a name, as bcc has it.
+const NAME: usize = 36;
 
 /// The lines of the table: heading, then the rows by count ascending, equal counts by name. Zeros
 /// are left out.
 pub fn counts<'a>(rows: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<String> {
-    let mut lines = vec![format!("{:<36} {:>8}", "FUNC", "COUNT")];
-    lines.extend(sorted(rows).into_iter().map(|(name, count)| format!("{name:<36} {count:>8}")));
+    let rows = sorted(rows);
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(NAME);
+    let mut lines = vec![format!("{:<width$} {:>8}", "FUNC", "COUNT")];
+    lines.extend(rows.into_iter().map(|(name, count)| format!("{name:<width$} {count:>8}")));
     lines
 }
 
@@ -28,6 +33,16 @@ FUNC                                    COUNT
 read                                        2
 close                                       4
 write                                       4";
+        assert_eq!(lines.join("\n"), expected);
+    }
+
+    #[test]
+    fn a_long_name_pushed_its_count_out_of_the_column() {
+        let lines = counts([("std::vector<std::string>::emplace_back()", 1), ("main", 20)]);
+        let expected = "\
+FUNC                                        COUNT
+std::vector<std::string>::emplace_back()        1
+main                                           20";
         assert_eq!(lines.join("\n"), expected);
     }
 }

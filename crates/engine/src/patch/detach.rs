@@ -4,10 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{Mapping, Process, Stopped, arch};
+use sidestep_sys::{Limit, Mapping, Process, Stopped, arch};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
@@ -85,9 +85,10 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     if let (true, Ok(switched)) = (many, toggle::off(process, shared)) {
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
-    let start = Instant::now();
+    // Somebody may have waited for its threads before.
     let gave_up = |found: Found| found.detaching && !found.retained && !found.is_mine();
     let waited = discovery::at(process, shared)?.is_some_and(gave_up);
+    let limit = Limit::after(if waited { SHORT_PATIENCE } else { PATIENCE });
     let mut pause = Duration::from_micros(200);
     let mut outside = Outside::default();
     loop {
@@ -121,8 +122,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             }
             return Ok(hold.stops());
         };
-        // Somebody has waited for it before.
-        if start.elapsed() > if waited { SHORT_PATIENCE } else { PATIENCE } {
+        if limit.is_over() {
             let (pid, bytes) = (process.pid(), resident(process, &found)?);
             return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
         }
@@ -454,15 +454,19 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
             Ok(Turn::Done)
         },
     )?;
-    let listed = ours.iter().find(shared).map(|m| m.len);
-    let len = listed.or_else(|| maps.iter().find(|m| m.start == found.shared_va).map(|m| m.end.0 - m.start.0));
+    let listed = ours.iter().find(shared).map(|m| Len(m.len));
+    // Killed before it was listed.
+    let len = listed.unwrap_or_else(|| discovery::mapped_len(&maps, found.shared_va));
     let left_open = !process.descriptors(MEMFD_LINK).is_empty();
     hold.stopped("unmapping", |stopped| {
         let mut remote = Remote(stopped);
         if left_open {
             close_all(&mut remote)?;
         }
-        Ok(len.map_or(Ok(()), |len| remote.unmap(found.shared_va, Len(len)))?)
+        if len == Len(0) {
+            return Ok(());
+        }
+        Ok(remote.unmap(found.shared_va, len)?)
     })
 }
 

@@ -10,6 +10,7 @@ use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::Handler;
 use sidestep_plan::thunk::{self, Thunks};
 use sidestep_plan::{Patch, Plan};
+use sidestep_sys::arch;
 use sidestep_wire::{MapKind, Private, TrapEntry};
 
 use crate::error::SessionError;
@@ -230,7 +231,7 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
         if let Ok(d) = &detour {
             bytes.extend_from_slice(&d.bytes);
             // Detours start on their own half cache line.
-            bytes.resize(bytes.len().next_multiple_of(16), 0xcc);
+            bytes.resize(bytes.len().next_multiple_of(16), arch::ISA.limits().breakpoint[0]);
         }
         built.push((*i, detour.map_err(|e| e.to_string())));
     }

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use sidestep_isa::Va;
-use sidestep_isa::x86::emit::jump_patch;
+use sidestep_isa::patch;
 use sidestep_plan::{Patch, Plan, Technique};
 use sidestep_sys::{Mapping, Process, Stopped, arch};
 use sidestep_wire::header::ISLAND;
@@ -39,10 +39,7 @@ use crate::target::remote::stopped_mappings;
 use crate::target::thread_positions::{self, Place};
 
 /// Bytes of a jump.
-const JUMP: usize = 5;
-const OPCODE: u8 = 0xe9;
-/// The prefix that jumps begin with where their place is chosen (`sidestep_plan::detour`).
-const NO_PREFIX: u8 = 0x26;
+const JUMP: usize = arch::ISA.limits().jump;
 /// Longest region of a site.
 const REGION_MAX: u64 = 64;
 
@@ -207,7 +204,7 @@ impl Others {
 
     /// Can jumps lead from and to a detour at a site that others have?
     pub fn reach(&self, site: u64, detour: u64, resumes_at: u64) -> bool {
-        let can = |from: u64, to: u64| jump_patch(arch::ISA, Va(from), Va(to)).is_ok();
+        let can = |from: u64, to: u64| patch::jump(arch::ISA, Va(from), Va(to)).is_ok();
         self.at(site).all(|entry| can(entry.resumes_at(), detour) && can(resumes_at, entry.detour))
     }
 
@@ -327,10 +324,9 @@ fn is_alike(plan: &Plan, entry: &JournalEntry) -> bool {
 /// The run-time range that a site needs: its copies, and the displacement of its jump also where
 /// that is not written.
 fn takes(entry: &JournalEntry) -> Range<u64> {
-    let prefixes = entry.new.iter().take_while(|byte| **byte == NO_PREFIX).count();
-    let jump = if entry.new.get(prefixes) == Some(&OPCODE) { prefixes + JUMP } else { 0 };
+    let jump = if entry.is_jump() { entry.reach() } else { 0 };
     let copied = entry.copies().iter().map(|(from, _)| u64::from(*from)).max().unwrap_or(0);
-    entry.site..entry.site + copied.max(jump as u64).max(entry.len.into())
+    entry.site..entry.site + copied.max(jump).max(entry.len.into())
 }
 
 /// Run-time address of the original of an instruction that has its copy there.
@@ -340,14 +336,15 @@ fn original_of(entry: &JournalEntry, ip: u64) -> Option<u64> {
 }
 
 fn jump(from: u64, to: u64) -> Result<[u8; JUMP], SessionError> {
-    jump_patch(arch::ISA, Va(from), Va(to)).map_err(|_| SessionError::NoRoom { near: Va(from) })
+    let no_room = SessionError::NoRoom { near: Va(from) };
+    let bytes = patch::jump(arch::ISA, Va(from), Va(to)).ok();
+    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or(no_room)
 }
 
 /// Where the jump at an address leads, if there is one.
 fn target(process: &Process, at: u64) -> Option<u64> {
-    let [opcode, displacement @ ..]: [u8; JUMP] = process.read_pod(Va(at)).ok()?;
-    let to = Va(at + JUMP as u64).offset(i32::from_le_bytes(displacement).into());
-    (opcode == OPCODE).then_some(arch::ISA.wrap(to).0)
+    let bytes: [u8; JUMP] = process.read_pod(Va(at)).ok()?;
+    patch::jump_target(arch::ISA, &bytes, Va(at)).map(|to| to.0)
 }
 
 fn first<const N: usize>(bytes: &[u8; N]) -> [u8; JUMP] {
@@ -471,7 +468,7 @@ mod tests {
         assert_eq!(takes(&entry(&[0xcc], &[(0, 8), (3, 12)])), 0x1000..0x1003);
         assert_eq!(takes(&entry(&[0xe9, 0, 0, 0, 0], &[(0, 8), (7, 12)])), 0x1000..0x1007);
         assert_eq!(takes(&entry(&[0xe9, 0, 0], &[(0, 8), (3, 12)])), 0x1000..0x1005);
-        assert_eq!(takes(&entry(&[NO_PREFIX, 0xe9, 0], &[(0, 8), (3, 12)])), 0x1000..0x1006);
+        assert_eq!(takes(&entry(&[0x26, 0xe9, 0], &[(0, 8), (3, 12)])), 0x1000..0x1006);
     }
 
     #[test]

@@ -9,10 +9,10 @@
 //! at a time changes things ([`Process::turn`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::Va;
-use sidestep_sys::{OpenError, Process, Stopped};
+use sidestep_sys::{Limit, OpenError, Process, Stopped};
 use sidestep_wire::{Flow, JournalEntry};
 
 use crate::error::SessionError;
@@ -135,9 +135,9 @@ pub(crate) fn take_turn(process: &Process) -> Result<sidestep_sys::Turn, Session
 /// A debugger would be in the way half-way: it is waited for, but not for long.
 fn await_tracer(process: &Process) -> Result<(), SessionError> {
     const LONGEST: Duration = Duration::from_secs(2);
-    let deadline = Instant::now() + LONGEST;
+    let limit = Limit::after(LONGEST);
     while let Err(error) = Process::open(process.pid()) {
-        if !matches!(error, OpenError::Traced { .. }) || Instant::now() >= deadline {
+        if !matches!(error, OpenError::Traced { .. }) || limit.is_over() {
             return Err(error.into());
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -149,12 +149,10 @@ fn await_tracer(process: &Process) -> Result<(), SessionError> {
 /// and then, for moments that are waited for. A debugger stays.
 pub(crate) fn open(pid: i32) -> Result<Process, SessionError> {
     let own_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    let deadline = Instant::now() + PATIENCE;
+    let limit = Limit::after(PATIENCE);
     loop {
         match Process::open(pid) {
-            Err(OpenError::Traced { tracer_comm, .. })
-                if tracer_comm == own_name.trim_end() && Instant::now() < deadline =>
-            {
+            Err(OpenError::Traced { tracer_comm, .. }) if tracer_comm == own_name.trim_end() && !limit.is_over() => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             result => return Ok(result?),

@@ -18,7 +18,7 @@ use sidestep_plan::{
     Index, Needs, Placement, Plan, Reason, Technique, plan_at, plan_in, promotable, site_of, syscall_guard, syscalls,
 };
 use sidestep_symbols::{Matcher, Object};
-use sidestep_sys::arch;
+use sidestep_sys::{arch, is_hurried};
 
 use crate::error::SessionError;
 use crate::planning::placement::{There, placements};
@@ -143,6 +143,9 @@ pub(crate) fn plan_all(
         let bias = group.first().map_or(0, |(_, matched)| matched.bias());
         let mut planner = Planner::new(&index, &mut room, &placement, there, bias);
         for (request, matched) in group {
+            if is_hurried() {
+                return Err(SessionError::Interrupted);
+            }
             planned_one();
             for mut p in planner.probe(request, matched, wishes[request]) {
                 if let Ok(plan) = &p.plan {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 use sidestep_plan::{
     Exit, GoCall, Index, Placement, Plan, Reason, Room, Technique, exits, go_call, jumps_to, plan_at, plan_exit,
     results, site_of,
@@ -199,11 +199,12 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         }
         let ways = self.all_ways_out(found.all, trap_only)?;
         for (exit_at, plan, before) in ways {
-            // Functions of a few bytes are common there. A handler in the detour of the entry keeps
-            // all other sessions away from the function, and nothing that looks at the stack runs
-            // in so few instructions.
+            // Functions of a few bytes are common in 32-bit code. A handler in the detour of the
+            // entry keeps all other sessions away from the function, and nothing that looks at the
+            // stack runs in so few instructions.
             let entry = site_of(index, va, (self.placement)(va));
-            if plan.isa == Isa::X86 && before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at) {
+            if plan.isa.bits() == 32 && before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at)
+            {
                 return Err(Unproven::ExitInEntryJump);
             }
             if let Some(reason) = self.beside(&plan, before) {

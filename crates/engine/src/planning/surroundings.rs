@@ -109,7 +109,7 @@ impl Surroundings {
     /// already, or in a new one.
     fn place(&self, isa: Isa, base: i64, low: (u16, u16, u16)) -> Option<u64> {
         let (first, last, step) = (base + i64::from(low.0), base + i64::from(low.1), u64::from(low.2));
-        let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?.min(space::highest(isa)));
+        let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?.min(isa.limits().address_end));
         if last < first {
             return None;
         }

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use sidestep_bpf::insn::Imm64;
 use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
-use sidestep_bpf::native::x86_64::{Clock, Env, Shape, compile};
+use sidestep_bpf::native::{Clock, Env, Shape, compile};
 use sidestep_bpf::pass::arguments::{self, Argument};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 use sidestep_plan::handler::{self, AtExit, Handler};
 use sidestep_plan::thunk::native::{Native, Vectors, Wide, functions};
 use sidestep_plan::thunk::{self, Side};
@@ -28,6 +28,8 @@ pub(crate) use crate::programs::part::Part;
 
 /// Functions begin on their own half cache line.
 const ALIGN: usize = 16;
+/// What is between functions: nobody comes there.
+const FILL: u8 = ISA.limits().breakpoint[0];
 
 /// Bytes of stack that the agent needs at a hit, whatever the program calls (`agent_slot`, output,
 /// reads of memory).
@@ -353,7 +355,7 @@ impl Programs {
 
     /// Where the next function begins.
     fn align(&mut self) -> u64 {
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), FILL);
         self.bytes.len() as u64
     }
 
@@ -363,7 +365,7 @@ impl Programs {
         let start = self.bytes.len();
         let made = thunk::interpreted(ISA, frames(program), program.slots.len());
         self.bytes.extend(made.bytes);
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0xcc);
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), FILL);
         let (slots_at, interpreter_at) = (start + made.slots_at, start + made.interpreter_at);
         self.stubs.push(Stub { slots_at, slots: self.bytes.len(), interpreter_at });
         self.bytes.extend(program.to_bytes());
@@ -519,7 +521,7 @@ impl Programs {
         let program = self.at(thunk)?;
         // What differs between the exit and the return is not the same in a detour.
         let same = !program.thunk.context.has_frame();
-        (ISA == Isa::X64).then(|| handler::Program {
+        sidestep_bpf::native::is_for(ISA).then(|| handler::Program {
             probe: number,
             thunk,
             only_counts: false,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use sidestep_isa::object::Extent;
-use sidestep_isa::{Isa, Len, Va, x86};
+use sidestep_isa::{Isa, Len, Va, sweep};
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
     Function, FunctionKind, Kind, MappedObject, Matcher, Object, Source, SymbolError, address_of_unnamed, by_address,
@@ -86,10 +86,7 @@ impl Match {
 
 /// Where an object is assumed to be that no process has mapped.
 fn bias_of(isa: Isa) -> i64 {
-    match isa {
-        Isa::X86 => 0xf7c0_0000,
-        Isa::X64 => 0x7f00_0000_0000,
-    }
+    if isa.bits() == 32 { 0xf7c0_0000 } else { 0x7f00_0000_0000 }
 }
 
 /// Where an object is taken to be that no process has mapped: run-time minus link-time address.
@@ -232,7 +229,7 @@ fn every_instruction(
             continue;
         }
         let text = code.text_at(f.va, f.va.plus(f.size)).unwrap_or_default();
-        for insn in x86::sweep(code.isa, text, f.va).map_while(Result::ok) {
+        for insn in sweep(code.isa, text, f.va).map_while(Result::ok) {
             let name = match insn.va().since(f.va) {
                 0 => f.short_name().into_owned(),
                 offset => format!("{}+{offset:#x}", f.short_name()),
@@ -254,7 +251,7 @@ fn every_instruction_around(object: &Rc<Object>, va: Va, analyses: &mut Analyses
     let insns: Vec<Va> = match code.extents.iter().filter(holds).max_by_key(|extent| extent.start) {
         Some(function) => {
             let text = code.text_at(function.start, function.start.plus(function.len)).unwrap_or_default();
-            x86::sweep(code.isa, text, function.start).map_while(Result::ok).map(|insn| insn.va()).collect()
+            sweep(code.isa, text, function.start).map_while(Result::ok).map(|insn| insn.va()).collect()
         }
         None => analyses.index_to_keep(object)?.found_around(va),
     };

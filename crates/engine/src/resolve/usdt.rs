@@ -3,7 +3,7 @@
 
 use sidestep_bpf::Size;
 use sidestep_bpf::pass::arguments::{self, Address, Source};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 use sidestep_plan::thunk::RED_ZONE;
 use sidestep_symbols::usdt::{Argument, ArgumentKind, Memory, Place, Probe, Register, SpecError, SpecLayout};
 use sidestep_symbols::{Cfa, Object};
@@ -49,11 +49,11 @@ fn is_mapped(object: &Object, probe: &Probe, memory: &Memory, size: i64) -> bool
         return false;
     }
     match (&memory.symbol, memory.base) {
-        (None, Some(base @ (Register::RSP | Register::RBP))) => {
+        (None, Some(base @ (Register::SP | Register::FP))) => {
             let cfa = object.frame_rule(probe.va).map(|rule| rule.cfa);
             in_frame(cfa, base, memory.displacement, size)
         }
-        (symbol, base) if base.is_none_or(|base| base == Register::RIP) => {
+        (symbol, base) if base.is_none_or(|base| base == Register::PC) => {
             let start = match symbol {
                 Some(symbol) => symbol.va.map(|va| va.offset(memory.displacement)),
                 None => base.map(|_| probe.va.offset(memory.displacement)),
@@ -77,10 +77,10 @@ fn is_mapped(object: &Object, probe: &Probe, memory: &Memory, size: i64) -> bool
 /// there is in the red zone or in the frame.
 fn in_frame(cfa: Option<Cfa>, base: Register, displacement: i64, size: i64) -> bool {
     let end = match (base, cfa) {
-        (Register::RSP, Some(Cfa::Register { base: UnwindRule::SP, offset })) => i64::from(offset),
-        (Register::RBP, Some(Cfa::Register { base: UnwindRule::BP, offset })) => i64::from(offset),
+        (Register::SP, Some(Cfa::Register { base: UnwindRule::SP, offset })) => i64::from(offset),
+        (Register::FP, Some(Cfa::Register { base: UnwindRule::BP, offset })) => i64::from(offset),
         // Wherever the frame ends, it is not below its stack pointer.
-        (Register::RSP, _) => 0,
+        (Register::SP, _) => 0,
         _ => return false,
     };
     (-i64::from(RED_ZONE)..=end - size).contains(&displacement)
@@ -115,7 +115,7 @@ fn place(
 }
 
 fn address(probe: &Probe, number: usize, memory: &Memory, bias: i64) -> Result<Address, SpecError> {
-    let is_ip = memory.base == Some(Register::RIP);
+    let is_ip = memory.base == Some(Register::PC);
     let mut displacement = memory.displacement as u64;
     match &memory.symbol {
         None if is_ip => displacement = displacement.wrapping_add(probe.va.offset(bias).0),
@@ -136,7 +136,7 @@ fn address(probe: &Probe, number: usize, memory: &Memory, bias: i64) -> Result<A
         base: memory.base.filter(|_| !is_ip).map(word).transpose()?,
         index: memory.index.map(|(register, shift)| Ok((word(register)?, shift))).transpose()?,
         displacement,
-        short: probe.isa == Isa::X86,
+        short: probe.isa.bits() == 32,
     })
 }
 
@@ -196,24 +196,24 @@ mod tests {
         let (sp, bp) = (by(UnwindRule::SP, 24), by(UnwindRule::BP, 16));
         let cases = [
             // The frame of 24 bytes, the red zone, and both ends of them.
-            (sp, Register::RSP, -128, true),
-            (sp, Register::RSP, -129, false),
-            (sp, Register::RSP, -8, true),
-            (sp, Register::RSP, 16, true),
-            (sp, Register::RSP, 17, false),
+            (sp, Register::SP, -128, true),
+            (sp, Register::SP, -129, false),
+            (sp, Register::SP, -8, true),
+            (sp, Register::SP, 16, true),
+            (sp, Register::SP, 17, false),
             // The stack pointer is below the frame pointer, by an unknown distance.
-            (bp, Register::RBP, -20, true),
-            (bp, Register::RBP, -128, true),
-            (bp, Register::RBP, -129, false),
-            (bp, Register::RBP, 8, true),
-            (bp, Register::RBP, 9, false),
-            (bp, Register::RSP, -8, true),
-            (bp, Register::RSP, 0, false),
+            (bp, Register::FP, -20, true),
+            (bp, Register::FP, -128, true),
+            (bp, Register::FP, -129, false),
+            (bp, Register::FP, 8, true),
+            (bp, Register::FP, 9, false),
+            (bp, Register::SP, -8, true),
+            (bp, Register::SP, 0, false),
             // A register that holds anything.
-            (sp, Register::RBP, -8, false),
-            (None, Register::RBP, -8, false),
-            (None, Register::RSP, -16, true),
-            (None, Register::RSP, -4, false),
+            (sp, Register::FP, -8, false),
+            (None, Register::FP, -8, false),
+            (None, Register::SP, -16, true),
+            (None, Register::SP, -4, false),
         ];
         for (cfa, base, displacement, expected) in cases {
             assert_eq!(in_frame(cfa, base, displacement, 8), expected, "{cfa:?}, {base:?}, {displacement}");

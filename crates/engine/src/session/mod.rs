@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sidestep_isa::Va;
-use sidestep_sys::{Process, TscScale};
+use sidestep_sys::{Ending, Process, TscScale};
 
 use crate::api::{
     AttachStats, Bundle, Counts, Entry, ExitStatus, Options, Probe, Record, Refused, Request, Stops, Target,
@@ -472,6 +472,7 @@ impl Session {
     /// Removes every trace from the target, or from all of its processes. Idempotent; fine when
     /// they are gone.
     pub fn detach(&mut self) -> Result<(), SessionError> {
+        let _ending = Ending::begin();
         let mut follow = self.follow.take();
         if let Some(follow) = &mut follow {
             follow.stop_listening();
@@ -480,7 +481,14 @@ impl Session {
         for other in &mut self.others {
             result = result.and(other.detach());
         }
-        result.and(follow.map_or(Ok(()), Follow::detach_children))
+        if let Some(mut follow) = follow {
+            result = result.and(follow.detach_children());
+            // Nobody may have looked for them before.
+            for pid in follow.take_refused() {
+                self.leave_stranger(pid);
+            }
+        }
+        result
     }
 
     fn detach_own(&mut self) -> Result<(), SessionError> {

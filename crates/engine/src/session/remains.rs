@@ -1,6 +1,6 @@
 //! What earlier sessions have left in a process.
 
-use sidestep_sys::Process;
+use sidestep_sys::{Ending, Process};
 
 use crate::api::Stops;
 use crate::error::SessionError;
@@ -48,5 +48,6 @@ pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError
 
 /// Removes what this controller has in a process.
 pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
+    let _ending = Ending::begin();
     detach::remove(process, Found::is_mine)
 }

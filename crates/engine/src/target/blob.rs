@@ -1,12 +1,13 @@
 //! The agent as it is mapped into a target: made by the build script, embedded here, checked by the
 //! tests below.
 
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Register};
 use object::elf::{FileHeader32, FileHeader64};
-use object::elf::{PF_W, PT_LOAD, R_386_RELATIVE, R_X86_64_RELATIVE};
+use object::elf::{PF_W, PT_LOAD};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, Object, ObjectSection, ObjectSymbol, RelocationFlags};
 use sidestep_isa::Isa;
+use sidestep_isa::vectors::vectors_used;
+use sidestep_sys::arch;
 
 use crate::error::BlobError;
 use crate::memory::layout::PAGE;
@@ -29,8 +30,8 @@ impl Blob {
     pub fn new(interpreter: bool) -> Result<Blob, BlobError> {
         let file = if interpreter { INTERPRETER } else { ELF };
         match FileKind::parse(file)? {
-            FileKind::Elf32 => Blob::read::<FileHeader32<Endianness>>(Isa::X86, file),
-            _ => Blob::read::<FileHeader64<Endianness>>(Isa::X64, file),
+            FileKind::Elf32 => Blob::read::<FileHeader32<Endianness>>(arch::ISA, file),
+            _ => Blob::read::<FileHeader64<Endianness>>(arch::ISA, file),
         }
     }
 
@@ -46,11 +47,12 @@ impl Blob {
         let mut image = segment.data(endian, file).map_err(|()| BlobError::Layout)?.to_vec();
         image.resize(image.len().next_multiple_of(PAGE as usize), 0);
         let code = elf.section_by_name(".text").filter(|code| code.address() == 0).ok_or(BlobError::Layout)?;
-        let relative = if isa == Isa::X86 { R_386_RELATIVE } else { R_X86_64_RELATIVE };
         let mut relocations = Vec::new();
         for (offset, relocation) in elf.dynamic_relocations().into_iter().flatten() {
             match relocation.flags() {
-                RelocationFlags::Elf { r_type } if r_type == relative && offset + isa.word() <= image.len() as u64 => {
+                RelocationFlags::Elf { r_type }
+                    if r_type == arch::RELATIVE && offset + isa.word() <= image.len() as u64 =>
+                {
                     let addend = if relocation.has_implicit_addend() {
                         let at = offset as usize;
                         let mut word = [0; 8];
@@ -92,24 +94,11 @@ impl Blob {
         image
     }
 
-    /// The xmm registers that the agent's code touches, a bit each: a thunk saves these and no
+    /// The vector registers that the agent's code touches, a bit each: a thunk saves these and no
     /// other.
     #[must_use]
-    pub fn xmm_used(&self) -> u16 {
-        let mut used = 0;
-        self.each_register(|register| {
-            if register.is_vector_register() {
-                used |= 1 << (register.number() & 15);
-            }
-        });
-        used
-    }
-
-    fn each_register(&self, mut see: impl FnMut(Register)) {
-        let mut info = InstructionInfoFactory::new();
-        for instruction in Decoder::new(self.isa.bits(), &self.image[..self.code_len as usize], DecoderOptions::NONE) {
-            info.info(&instruction).used_registers().iter().for_each(|used| see(used.register()));
-        }
+    pub fn vectors_used(&self) -> u32 {
+        vectors_used(self.isa, &self.image[..self.code_len as usize])
     }
 }
 
@@ -118,7 +107,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    use iced_x86::{FlowControl, Mnemonic};
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, Register};
 
     use super::*;
 
@@ -162,7 +151,7 @@ mod tests {
     fn the_interpreter_needs_nothing_else_either() {
         let interpreter = Blob::new(true).unwrap();
         assert!(interpreter.symbol("agent_interpret").is_some() && blob().symbol("agent_interpret").is_none());
-        assert_eq!((interpreter.xmm_used(), &interpreter.relocations), (0, &Vec::new()));
+        assert_eq!((interpreter.vectors_used(), &interpreter.relocations), (0, &Vec::new()));
     }
 
     #[test]
@@ -182,11 +171,15 @@ mod tests {
     #[test]
     fn a_thunk_has_no_vector_or_fpu_state_to_save() {
         let blob = blob();
-        assert_eq!(blob.xmm_used(), 0);
-        blob.each_register(|r| {
-            let other = r.is_st() || r.is_mm() || r.is_k() || r.is_bnd() || r.is_tmm();
-            assert!(!other, "{r:?}");
-        });
+        assert_eq!(blob.vectors_used(), 0);
+        let mut factory = InstructionInfoFactory::new();
+        for insn in code(&blob) {
+            for register in factory.info(&insn).used_registers().iter().map(|used| used.register()) {
+                let r = register;
+                let other = r.is_st() || r.is_mm() || r.is_k() || r.is_bnd() || r.is_tmm();
+                assert!(!other, "{r:?}");
+            }
+        }
         let other = code(&blob)
             .into_iter()
             .find(|i| i.mnemonic() == Mnemonic::Emms || i.fpu_stack_increment_info().writes_top());

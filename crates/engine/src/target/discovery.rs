@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Range;
 
-use sidestep_isa::Va;
-use sidestep_sys::{Mapping, Process};
+use sidestep_isa::{Len, Va};
+use sidestep_sys::{Mapping, Process, arch};
 use sidestep_wire::header::{MAGIC, VERSION};
 use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
@@ -87,8 +87,24 @@ fn regions<'a>(
     process: &'a Process,
     mappings: &'a [Mapping],
 ) -> impl Iterator<Item = Result<Option<Found>, SessionError>> + 'a {
-    let ours = |m: &&Mapping| m.name.to_string_lossy().starts_with(MEMFD_LINK) && !m.exec;
-    mappings.iter().filter(ours).map(|m| at(process, m.start))
+    // A region begins at the begin of its file. What all processes of a session share is a part of
+    // another file in all but one of them, and has no header.
+    mappings.iter().filter(|m| is_ours_at(m, 0)).map(|m| at(process, m.start))
+}
+
+/// Is this a mapping of a memfd of ours, from this offset on?
+fn is_ours_at(mapping: &Mapping, offset: u64) -> bool {
+    mapping.offset == offset && !mapping.exec && mapping.name.to_string_lossy().starts_with(MEMFD_LINK)
+}
+
+/// The length of the shared region at an address, as it is mapped, in one part or in two.
+pub(crate) fn mapped_len(mappings: &[Mapping], start: Va) -> Len {
+    let parts = mappings.iter().skip_while(|m| m.start != start);
+    let len = parts.fold(0, |len, m| match m.start.0 == start.0 + len && is_ours_at(m, len) {
+        true => m.end.0 - start.0,
+        false => len,
+    });
+    Len(len)
 }
 
 /// The shared region at an address; `None`: there is none.
@@ -408,8 +424,8 @@ impl Site {
     }
 }
 
-/// `int3`.
-pub(crate) const TRAP: u8 = 0xcc;
+/// The first byte of a breakpoint.
+pub(crate) const TRAP: u8 = arch::ISA.limits().breakpoint[0];
 
 /// What is at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

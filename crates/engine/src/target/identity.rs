@@ -1,10 +1,9 @@
 //! Who executes in the memory of a target, and what threads are told apart by: their thread
 //! pointers.
 
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 use sidestep_plan::thunk::{self, SETS_THREAD_POINTER_LEN};
-use sidestep_sys::arch::ISA;
-use sidestep_sys::{Process, Stopped};
+use sidestep_sys::{Process, Stopped, arch};
 
 use crate::error::SessionError;
 use crate::target::remote::mappings;
@@ -24,7 +23,7 @@ pub(crate) fn self_pointers(stopped: &Stopped) -> bool {
 /// `wrfsbase`: a system call does it only where a thread begins.
 pub(crate) fn sets_thread_pointer(process: &Process) -> Result<bool, SessionError> {
     const CHUNK: u64 = 1 << 20;
-    if ISA == Isa::X86 {
+    if !arch::SETS_THREAD_POINTER {
         return Ok(false);
     }
     let mut bytes = Vec::new();

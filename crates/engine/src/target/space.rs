@@ -3,21 +3,19 @@
 use std::ops::Range;
 
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_sys::arch::ADDRESS_END;
+use sidestep_sys::arch::{ADDRESS_END, ISA};
 
 use crate::memory::layout::PAGE;
 
 /// Lowest address that is ever proposed (`vm.mmap_min_addr` is 64 KiB at most on all
 /// distributions).
 const LOWEST: u64 = 0x10000;
-/// End of user space with 4-level paging.
-const HIGHEST: u64 = 0x7fff_ffff_f000;
-/// End of it in 32-bit processes of a 64-bit kernel (asm/page_64_types.h, `IA32_PAGE_OFFSET`).
-const HIGHEST_32: u64 = 0xffff_e000;
 /// Left free above a heap, which grows upwards, and below a stack, which grows downwards.
 const GROWTH: u64 = 256 << 20;
-/// Farthest distance of a 32-bit displacement, with a margin for what lies around the ends.
-const REACH: u64 = (2 << 30) - (1 << 20);
+/// Where user space ends.
+const END: u64 = ISA.limits().address_end;
+/// What is left of the reach of a jump, for what lies around its ends.
+const MARGIN: u64 = 1 << 20;
 /// Where the search for the place of the lookup table begins, which has to be below 2 GiB.
 pub const LOW: u64 = 0x2000_0000;
 /// What is kept free for it.
@@ -44,20 +42,20 @@ pub enum Grows {
     Down,
 }
 
-/// Where user space ends.
-pub fn highest(isa: Isa) -> u64 {
-    match isa {
-        Isa::X86 => HIGHEST_32,
-        Isa::X64 => HIGHEST,
+/// Farthest distance of a jump, in bytes.
+const fn reach(isa: Isa) -> u64 {
+    match isa.limits().reach {
+        Some(reach) => reach - MARGIN,
+        None => u64::MAX,
     }
 }
 
 /// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible;
 /// below it if there is a choice. In 32-bit code, everything reaches everything.
 pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
-    let reach = if isa == Isa::X86 { u64::MAX } else { REACH };
+    let reach = reach(isa);
     let low = near.end.saturating_sub(reach).max(LOWEST);
-    let high = near.start.saturating_add(reach).min(highest(isa));
+    let high = near.start.saturating_add(reach).min(isa.limits().address_end);
     let mut best: Option<(u64, u64)> = None;
     for gap in taken(used, None).windows(2) {
         let (start, end) = (gap[0].end, gap[1].start);
@@ -79,7 +77,7 @@ pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
 
 /// Is all of `near` reachable from a place, as [`find`] would have it?
 pub fn reaches(isa: Isa, near: &Range<u64>, place: &Range<u64>) -> bool {
-    let reach = if isa == Isa::X86 { u64::MAX } else { REACH };
+    let reach = reach(isa);
     place.start >= near.end.saturating_sub(reach) && place.end <= near.start.saturating_add(reach)
 }
 
@@ -92,8 +90,8 @@ pub fn aside(used: &[Used], len: Len) -> Option<Va> {
     let taken = forbidden(used);
     let gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).rev();
     let mut fitting = gaps.filter_map(|gap| {
-        let at = gap.end.checked_sub(2 * REACH + len.0)? & !(PAGE - 1);
-        (at >= gap.start + 2 * REACH).then_some(Va(at))
+        let at = gap.end.checked_sub(2 * reach(ISA) + len.0)? & !(PAGE - 1);
+        (at >= gap.start + 2 * reach(ISA)).then_some(Va(at))
     });
     fitting.next()
 }
@@ -106,7 +104,7 @@ pub fn forbidden(used: &[Used]) -> Vec<Range<u64>> {
 
 /// The highest room for all that is ours, given what is taken.
 fn own_room(taken: &[Range<u64>]) -> Option<Range<u64>> {
-    let mut gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).filter(|gap| gap.start < HIGHEST_32).rev();
+    let mut gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).filter(|gap| gap.start < END).rev();
     gaps.find(|gap| gap.end - gap.start >= OWN_ROOM).map(|gap| gap.end - OWN_ROOM..gap.end)
 }
 
@@ -119,7 +117,7 @@ fn taken(used: &[Used], more: impl IntoIterator<Item = Range<u64>>) -> Vec<Range
         let end = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
         all.push(start..end);
     }
-    all.push(if SMALL { HIGHEST_32 } else { HIGHEST }..u64::MAX);
+    all.push(END..u64::MAX);
     all.sort_unstable_by_key(|range| range.start);
     let mut apart: Vec<Range<u64>> = Vec::new();
     for range in all {
@@ -134,6 +132,10 @@ fn taken(used: &[Used], more: impl IntoIterator<Item = Range<u64>>) -> Vec<Range
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HIGHEST: u64 = Isa::X64.limits().address_end;
+    const HIGHEST_32: u64 = Isa::X86.limits().address_end;
+    const REACH: u64 = reach(Isa::X64);
 
     fn used(start: u64, end: u64, grows: Grows) -> Used {
         Used { start, end, grows }

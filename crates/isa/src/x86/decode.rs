@@ -6,67 +6,11 @@ use iced_x86::{
     Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
+use crate::insn::{DecodeError, Flow, RegisterSet, Usage};
 use crate::{Isa, Va};
 
 /// Longest instruction in bytes (Intel SDM volume 2, section 2.3.11).
 pub const INSN_MAX: usize = 15;
-
-/// Bytes that are no instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the bytes at {at} are no complete x86 instruction")]
-pub struct DecodeError {
-    /// Where decoding started.
-    pub at: Va,
-}
-
-/// Where execution goes on after an instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flow {
-    /// The next instruction.
-    Next,
-    /// `jmp` to a fixed address.
-    Jump(Va),
-    /// A conditional jump to a fixed address (`jcc`, `loop`, `jrcxz`), or the next instruction.
-    Branch(Va),
-    /// `jmp` through a register or memory.
-    JumpIndirect,
-    /// `call` of a fixed address; comes back to the next instruction, as a rule.
-    Call(Va),
-    /// `call` through a register or memory.
-    CallIndirect,
-    /// `ret`, also with an immediate.
-    Return,
-    /// Never continues: `ud2`, `hlt`.
-    Stop,
-    /// A system call: `syscall`, `sysenter` and the like.
-    Syscall,
-    /// A software interrupt: `int3`, `int n`, `int1`.
-    Interrupt,
-    /// `xbegin`: the next instruction, or the given address after an abort.
-    Transaction(Va),
-    /// A far jump, call or return, or a return from an interrupt.
-    Far,
-}
-
-/// Registers and arithmetic flags that an instruction uses.
-///
-/// A register mask has a bit per register number: rax = 0, rcx = 1, rdx = 2, rbx = 3, rsp = 4, …
-/// r15 = 15.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
-    /// Registers of which any part is read, or may be.
-    pub reads: u16,
-    /// Registers of which any part is written, or may be.
-    pub writes: u16,
-    /// Registers whose old 64-bit value is gone for certain. A 32-bit write counts, since it clears
-    /// the upper half (SDM volume 1, section 3.4.1.1); an 8- or 16-bit write, or a conditional one,
-    /// does not.
-    pub kills: u16,
-    /// Arithmetic flags that are read, or may be ([`RflagsBits`] of iced: OF, SF, ZF, AF, CF, PF).
-    pub flags_read: u32,
-    /// Arithmetic flags whose old value is gone for certain.
-    pub flags_killed: u32,
-}
 
 /// The six arithmetic flags in the masks of [`Usage`].
 pub const ARITHMETIC_FLAGS: u32 =
@@ -91,10 +35,10 @@ impl Eq for Insn {}
 /// matter.
 ///
 /// ```
-/// use sidestep_isa::{Isa, Va, x86};
+/// use sidestep_isa::{DecodeError, Flow, Isa, Va, x86};
 /// let insn = x86::decode(Isa::X64, &[0xeb, 0x02, 0x90], Va(0x1000))?;
-/// assert_eq!((insn.len(), insn.flow()), (2, x86::Flow::Jump(Va(0x1004))));
-/// # Ok::<(), x86::DecodeError>(())
+/// assert_eq!((insn.len(), insn.flow()), (2, Flow::Jump(Va(0x1004))));
+/// # Ok::<(), DecodeError>(())
 /// ```
 pub fn decode(isa: Isa, bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
     let bytes = bytes.get(..INSN_MAX).unwrap_or(bytes);
@@ -106,13 +50,15 @@ pub fn decode(isa: Isa, bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
 pub struct Reader<'a> {
     decoder: Decoder<'a>,
     base: Va,
+    /// What is asked about instructions has memory of its own.
+    factory: Option<InstructionInfoFactory>,
 }
 
 impl<'a> Reader<'a> {
     /// For `code`, which lies at `base`.
     #[must_use]
     pub fn new(isa: Isa, code: &'a [u8], base: Va) -> Reader<'a> {
-        Reader { decoder: Decoder::with_ip(isa.bits(), code, base.0, DecoderOptions::NONE), base }
+        Reader { decoder: Decoder::with_ip(isa.bits(), code, base.0, DecoderOptions::NONE), base, factory: None }
     }
 
     /// The instruction at an address. An error also where the code does not have it.
@@ -123,6 +69,11 @@ impl<'a> Reader<'a> {
         self.decoder.set_ip(at.0);
         let iced = self.decoder.decode();
         if iced.is_invalid() { Err(error) } else { Ok(Insn { iced }) }
+    }
+
+    /// Registers and flags that an instruction uses.
+    pub(crate) fn usage(&mut self, insn: &Insn) -> Usage {
+        insn.usage_by(self.factory.get_or_insert_with(InstructionInfoFactory::new))
     }
 }
 
@@ -137,20 +88,38 @@ pub(crate) fn decode_with_offsets(isa: Isa, bytes: &[u8], at: Va) -> Result<(Ins
     Ok((Insn { iced }, decoder.get_constant_offsets(&iced)))
 }
 
-/// Decodes `bytes` from the first to the last, one instruction behind the other. Ends after the
+/// Decodes bytes from the first to the last, one instruction behind the other. Ends after the
 /// first error.
-pub fn sweep(isa: Isa, bytes: &[u8], at: Va) -> impl Iterator<Item = Result<Insn, DecodeError>> {
-    let mut decoder = Decoder::with_ip(isa.bits(), bytes, at.0, DecoderOptions::NONE);
-    let mut failed = false;
-    core::iter::from_fn(move || {
-        if failed || !decoder.can_decode() {
+pub struct Sweep<'a> {
+    decoder: Decoder<'a>,
+    failed: bool,
+}
+
+impl<'a> Sweep<'a> {
+    /// Of `bytes`, which lie at `at`.
+    #[must_use]
+    pub fn new(isa: Isa, bytes: &'a [u8], at: Va) -> Sweep<'a> {
+        Sweep { decoder: Decoder::with_ip(isa.bits(), bytes, at.0, DecoderOptions::NONE), failed: false }
+    }
+}
+
+impl Iterator for Sweep<'_> {
+    type Item = Result<Insn, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || !self.decoder.can_decode() {
             return None;
         }
-        let at = Va(decoder.ip());
-        let iced = decoder.decode();
-        failed = iced.is_invalid();
-        Some(if failed { Err(DecodeError { at }) } else { Ok(Insn { iced }) })
-    })
+        let at = Va(self.decoder.ip());
+        let iced = self.decoder.decode();
+        self.failed = iced.is_invalid();
+        Some(if self.failed { Err(DecodeError { at }) } else { Ok(Insn { iced }) })
+    }
+}
+
+/// See [`Sweep`].
+pub fn sweep(isa: Isa, bytes: &[u8], at: Va) -> Sweep<'_> {
+    Sweep::new(isa, bytes, at)
 }
 
 impl Insn {
@@ -249,13 +218,13 @@ impl Insn {
     pub fn is_filler(&self) -> bool {
         let address = (self.iced.memory_base(), self.iced.memory_index(), self.iced.memory_displacement32());
         let itself = || self.iced.code() == Code::Lea_r32_m && address == (self.iced.op0_register(), Register::None, 0);
-        self.is_nop() || self.is_int3() || self.isa() == Isa::X86 && itself()
+        self.is_nop() || self.is_breakpoint() || self.isa() == Isa::X86 && itself()
     }
 
     /// `endbr64` or `endbr32`: the mark of a valid target of indirect branches (SDM volume 1,
     /// chapter 17).
     #[must_use]
-    pub fn is_endbr(&self) -> bool {
+    pub fn is_target_mark(&self) -> bool {
         matches!(self.iced.code(), Code::Endbr64 | Code::Endbr32)
     }
 
@@ -280,7 +249,7 @@ impl Insn {
 
     /// `int3`.
     #[must_use]
-    pub fn is_int3(&self) -> bool {
+    pub fn is_breakpoint(&self) -> bool {
         self.iced.code() == Code::Int3
     }
 
@@ -289,7 +258,7 @@ impl Insn {
         let displacement = self.iced.memory_displacement64();
         match self.isa() {
             Isa::X86 => i64::from(displacement as i32),
-            Isa::X64 => displacement as i64,
+            _ => displacement as i64,
         }
     }
 
@@ -302,7 +271,7 @@ impl Insn {
     /// The address that a rip-relative memory operand means, whether it is loaded from, stored to
     /// or only computed.
     #[must_use]
-    pub fn rip_target(&self) -> Option<Va> {
+    pub fn pc_target(&self) -> Option<Va> {
         self.iced.is_ip_rel_memory_operand().then(|| Va(self.iced.ip_rel_memory_address()))
     }
 
@@ -312,7 +281,7 @@ impl Insn {
     #[must_use]
     pub fn address_candidate(&self) -> Option<Va> {
         if self.iced.is_ip_rel_memory_operand() {
-            return self.rip_target();
+            return self.pc_target();
         }
         let operand = match self.iced.mnemonic() {
             Mnemonic::Mov if self.iced.op_count() == 2 => 1,
@@ -371,7 +340,7 @@ impl Insn {
     #[must_use]
     pub fn makes_address(&self) -> bool {
         matches!(self.iced.mnemonic(), Mnemonic::Lea | Mnemonic::Push | Mnemonic::Mov | Mnemonic::Add)
-            && (self.iced.mnemonic() == Mnemonic::Lea || self.rip_target().is_none())
+            && (self.iced.mnemonic() == Mnemonic::Lea || self.pc_target().is_none())
     }
 
     /// Whether its memory operand is one word that linkers place: relative to rip, and in 32-bit
@@ -380,11 +349,11 @@ impl Insn {
     pub fn is_slot_jump(&self) -> bool {
         let placed = matches!(self.iced.memory_base(), Register::None | Register::EBX);
         let memory = self.iced.op0_kind() == OpKind::Memory && self.iced.memory_index() == Register::None;
-        self.rip_target().is_some() || self.isa() == Isa::X86 && memory && placed
+        self.pc_target().is_some() || self.isa() == Isa::X86 && memory && placed
     }
 
     /// Whether it jumps through a register, or through a word of the stack: then the value may be a
-    /// computed one, and [`crate::x86::indirect`] has to say where it came from. Jumps through
+    /// computed one, and [`crate::indirect`] has to say where it came from. Jumps through
     /// other memory go where a stored pointer says.
     #[must_use]
     pub fn jumps_through_value(&self) -> bool {
@@ -424,6 +393,39 @@ impl Insn {
         !(zeros || ports || kernel || self.flow() == Flow::Far)
     }
 
+    /// The register of its first operand that it writes as a whole, by number.
+    #[must_use]
+    pub fn destination(&self) -> Option<u8> {
+        (self.iced.op0_kind() == OpKind::Register).then(|| register_number(self.iced.op0_register()))
+    }
+
+    /// `mov` of a whole register to another one: their numbers.
+    #[must_use]
+    pub fn copied(&self) -> Option<(u8, u8)> {
+        let is_copy = self.iced.mnemonic() == Mnemonic::Mov
+            && self.iced.op0_kind() == OpKind::Register
+            && self.iced.op1_kind() == OpKind::Register
+            && self.whole(self.iced.op0_register()).is_gpr64();
+        let number = |register| register_number(register);
+        is_copy.then(|| (number(self.iced.op1_register()), number(self.iced.op0_register())))
+    }
+
+    /// `add`, or a `lea` that is more than a copy.
+    #[must_use]
+    pub fn is_sum(&self) -> bool {
+        match self.iced.mnemonic() {
+            Mnemonic::Lea => self.iced.memory_index() != Register::None || self.displacement() != 0,
+            mnemonic => mnemonic == Mnemonic::Add,
+        }
+    }
+
+    /// `syscall` of 64-bit code. The other ways into the kernel do not lead to the next
+    /// instruction.
+    #[must_use]
+    pub fn is_plain_syscall(&self) -> bool {
+        self.iced.code() == Code::Syscall && self.isa() == Isa::X64
+    }
+
     /// Registers and flags that it uses.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -431,7 +433,7 @@ impl Insn {
     }
 
     /// The same of many instructions, by one factory: it has memory of its own.
-    pub(super) fn usage_by(&self, factory: &mut InstructionInfoFactory) -> Usage {
+    fn usage_by(&self, factory: &mut InstructionInfoFactory) -> Usage {
         let mut usage = Usage::default();
         for used in factory.info_options(&self.iced, InstructionInfoOptions::NO_MEMORY_USAGE).used_registers() {
             let register = used.register();
@@ -507,8 +509,13 @@ impl core::fmt::Display for Insn {
     }
 }
 
+/// The number of a general-purpose register of any width, 0 to 15.
+pub(crate) fn register_number(register: Register) -> u8 {
+    register.full_register().number() as u8
+}
+
 /// The bit of a general-purpose register of any width in the masks of [`Usage`].
-pub(crate) fn register_bit(register: Register) -> u16 {
+pub(crate) fn register_bit(register: Register) -> RegisterSet {
     1 << register.full_register().number()
 }
 

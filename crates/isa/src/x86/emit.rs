@@ -5,15 +5,16 @@
 //!
 //! Encodings are from the Intel SDM, volume 2; the tests decode everything again with `iced-x86`.
 
+use crate::insn::RegisterSet;
 use crate::{Isa, Va};
 
 mod branch;
 mod patch;
 mod short;
 
-pub use branch::OutOfReach;
 pub use patch::{
-    SETS_THREAD_POINTER_LEN, TRAP_PATCH, jump_patch, sets_thread_pointer, short_jump_patch, thread_pointer_through_self,
+    SETS_THREAD_POINTER_LEN, TRAP_PATCH, jump_patch, jump_patch_target, sets_thread_pointer, short_jump_patch,
+    thread_pointer_through_self,
 };
 
 /// A general-purpose register, by its number in encodings. In 32-bit code, the first eight by their
@@ -43,7 +44,7 @@ pub enum Reg {
 impl Reg {
     /// Its bit in a register set.
     #[must_use]
-    pub fn bit(self) -> u16 {
+    pub fn bit(self) -> RegisterSet {
         1 << self as u8
     }
 

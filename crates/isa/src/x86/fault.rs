@@ -2,8 +2,9 @@
 
 use iced_x86::{CpuidFeature, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::decode::{Flow, Insn};
+use super::decode::Insn;
 use crate::Isa;
+use crate::insn::Flow;
 
 impl Insn {
     /// Whether it may raise an exception that a program sees as a signal at its address (SDM volume
@@ -23,7 +24,7 @@ impl Insn {
             Flow::Syscall => return iced.mnemonic() != Mnemonic::Syscall || self.isa() == Isa::X86,
             // An address that is not canonical faults at the jump. What lies in an object's own
             // data are real addresses.
-            Flow::JumpIndirect | Flow::CallIndirect => return self.rip_target().is_none(),
+            Flow::JumpIndirect | Flow::CallIndirect => return self.pc_target().is_none(),
             Flow::Jump(_) | Flow::Branch(_) | Flow::Call(_) | Flow::Return | Flow::Next => {}
         }
         // `lock` is valid with a memory operand only, and that is judged by its address.
@@ -121,14 +122,14 @@ impl Insn {
             // The register says how far from the operand the bit is.
             return false;
         }
-        let explicit = iced.op_kinds().any(|kind| kind == OpKind::Memory) && self.rip_target().is_none();
+        let explicit = iced.op_kinds().any(|kind| kind == OpKind::Memory) && self.pc_target().is_none();
         used.all(|memory| match memory.base() {
             _ if matches!(memory.segment(), Register::FS | Register::GS) => false,
             // `enter` makes a frame of any size.
             Register::RSP | Register::ESP => {
                 iced.is_stack_instruction() && !explicit && iced.mnemonic() != Mnemonic::Enter
             }
-            _ => self.rip_target().is_some(),
+            _ => self.pc_target().is_some(),
         })
     }
 }

@@ -1,11 +1,4 @@
-//! Where do the jumps of a function go that jump through a register?
-//!
-//! Compilers make them for `switch` (a table of 32-bit offsets from a base, or of 64-bit pointers),
-//! computed `goto` and tail calls through function pointers. A value that was stored, passed in or
-//! returned as a pointer can only be one that some instruction, relocation or data word names;
-//! those sets are known for the whole object. An offset from a table, added to a base, is read from
-//! that table: of each jump, which table belongs to which base is known ([`Table`]). Any other
-//! arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
+//! Where the jumps of an x86 function go that jump through a register ([`crate::indirect`]).
 //!
 //! A jump through a register is also one to a [`thunk`](super::thunk::thunk), and a return to what
 //! was just pushed.
@@ -18,8 +11,10 @@ use std::cell::Cell;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::decode::{Flow, Insn, Usage, is_stack, register_bit};
+use super::decode::{Insn, is_stack, register_bit};
 use super::thunk::{THUNK, handed_to};
+use crate::indirect::{Origin, Table};
+use crate::insn::{Flow, Usage};
 use crate::{Isa, Va};
 
 /// Instructions looked at for one jump before it is given up.
@@ -32,33 +27,10 @@ const SAVED: [Register; 4] = [Register::EBX, Register::EBP, Register::ESI, Regis
 /// Instructions between the first restored register and a tail call.
 const EPILOGUE: usize = 8;
 
-/// Where the target of an indirect jump comes from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Origin {
-    /// A whole pointer: loaded from memory, passed in, returned, or an address named in the code.
-    Pointer,
-    /// `base + table[i]` with signed 32-bit entries, of one of these.
-    Table(Vec<Table>),
-    /// Something else.
-    Computed,
-}
-
-/// A table of distances, and what they are added to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Table {
-    /// What the distances are from.
-    pub base: Va,
-    /// Its first entry.
-    pub start: Va,
-    /// The function names both for this jump. Else the base was kept on the stack, or may be
-    /// another one of the function: then one of several is meant.
-    pub certain: bool,
-}
-
 /// Most pairs of a base and a table that are tried for one jump where neither is certain.
 const PAIRS: usize = 64;
 /// The instructions of a function, of all of its parts, in ascending order of address.
-pub struct Body {
+pub(crate) struct Body {
     insns: Vec<Insn>,
     /// What each of them uses, as far as it was asked for: a search comes by most of them often.
     usages: Vec<Cell<Option<Usage>>>,
@@ -272,7 +244,7 @@ impl Body {
 
     /// A load of 4 bytes: the entry of a table, if its address is a base plus something.
     fn offset(&self, at: usize, depth: usize, budget: &mut usize, values: &mut Values) {
-        if let Some(start) = self.insns[at].rip_target() {
+        if let Some(start) = self.insns[at].pc_target() {
             // The compiler knew the index; the base is that of the sum.
             let bases = Bases { named: vec![start], any: false };
             values.entries.push(Entry { at, register: None, distance: 0, bases });

@@ -1,17 +1,20 @@
-//! x86-64.
+//! x86-64 and x86-32.
 
 pub mod decode;
 pub mod emit;
 pub mod emulate;
 mod fault;
-pub mod held;
-pub mod indirect;
-pub mod live;
+pub(crate) mod go;
+pub(crate) mod indirect;
+mod limits;
 mod pass;
 pub mod relocate;
-pub mod stack;
-pub mod thunk;
+pub(crate) mod scan;
+mod stack;
+pub(crate) mod syscalls;
+pub(crate) mod thunk;
+pub(crate) mod vectors;
 
-pub use decode::{DecodeError, Flow, Insn, Reader, Usage, decode, sweep};
-pub use pass::Passed;
-pub use relocate::{RelocateError, relocate, relocated_len};
+pub use decode::{Insn, Reader, Sweep, decode, sweep};
+pub use limits::{LIMITS_32, LIMITS_64};
+pub use relocate::{Unsupported, relocate, relocated_len};

@@ -1,35 +1,11 @@
-//! What an instruction changes that is executed before a probe is hit, although it stands in front
-//! of the hit's address: a probe behind the first instruction of a function has to show the state
-//! in front of it.
+//! What x86 instructions change, for probes behind them ([`crate::passed`]).
 
 use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 
-use super::decode::{Flow, Insn};
+use super::decode::Insn;
 use crate::Isa;
-
-/// What is not as it was in front of an instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passed {
-    /// Nothing, as behind a nop.
-    Nothing,
-    /// The stack pointer is lower by so many bytes, and what the instruction wrote is there. All is
-    /// as it was when the stack pointer is, but for the flags if `flags` is set; and executing the
-    /// instruction again does the same again.
-    Stack {
-        /// Bytes, greater than 0.
-        bytes: i32,
-        /// The arithmetic flags are others, too.
-        flags: bool,
-    },
-    /// These registers, a bit per register number, rax = 0, and the flags if `flags` is set. Their
-    /// values are lost.
-    Registers {
-        /// Registers, never `rsp`.
-        regs: u16,
-        /// The flags, too.
-        flags: bool,
-    },
-}
+use crate::insn::{Flow, RegisterSet};
+use crate::passed::Passed;
 
 impl Insn {
     /// What has changed when it has been executed; `None` where that cannot be told or matters to
@@ -41,7 +17,7 @@ impl Insn {
         if self.flow() != Flow::Next {
             return None;
         }
-        if self.is_nop() || self.is_endbr() {
+        if self.is_nop() || self.is_target_mark() {
             return Some(Passed::Nothing);
         }
         if let Some(bytes) = self.lowers_stack() {
@@ -52,7 +28,7 @@ impl Insn {
         let keeps = |access: OpAccess| matches!(access, OpAccess::None | OpAccess::NoMemAccess | OpAccess::Read);
         let is_placed = |base: Register, segment: Register| {
             let segment = matches!(segment, Register::FS | Register::GS);
-            self.whole(base) == Register::RSP || base == Register::None && segment || self.rip_target().is_some()
+            self.whole(base) == Register::RSP || base == Register::None && segment || self.pc_target().is_some()
         };
         let memory = info.used_memory().iter().all(|used| {
             used.access() == OpAccess::NoMemAccess
@@ -94,7 +70,7 @@ impl Insn {
     }
 }
 
-const RSP: u16 = 1 << 4;
+const RSP: RegisterSet = 1 << 4;
 
 #[cfg(test)]
 mod tests {

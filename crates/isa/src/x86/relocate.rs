@@ -51,32 +51,10 @@
 
 use iced_x86::{Code, ConstantOffsets, OpKind, Register};
 
-use super::decode::{DecodeError, Flow, Insn, decode_with_offsets};
+use super::decode::{Insn, decode_with_offsets};
+use crate::insn::Flow;
+use crate::relocate::{self, RelocateError};
 use crate::{Isa, Va};
-
-/// Why an instruction cannot be relocated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum RelocateError {
-    /// It is no instruction.
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// The copy would lie more than 2 GiB from what the instruction refers to.
-    #[error("{target} cannot be reached from a copy at {to}: it is more than 2 GiB away")]
-    OutOfReach {
-        /// What the instruction refers to.
-        target: Va,
-        /// Where the copy would lie.
-        to: Va,
-    },
-    /// No copy of it would do the same.
-    #[error("the instruction at {at} cannot be moved: {why}")]
-    Unsupported {
-        /// The instruction.
-        at: Va,
-        /// Why not.
-        why: Unsupported,
-    },
-}
 
 /// Bytes of the push at the start of a copy of a call. A fault of `call *…` comes from behind it,
 /// unless the copy takes the target first.
@@ -84,7 +62,7 @@ pub enum RelocateError {
 pub const fn push_of_call(isa: Isa) -> usize {
     match isa {
         Isa::X86 => 5,
-        Isa::X64 => 6,
+        _ => 6,
     }
 }
 
@@ -163,7 +141,7 @@ struct Relative {
 impl Relative {
     fn of(insn: &Insn, offsets: &ConstantOffsets) -> Option<Relative> {
         let wraps = insn.iced.memory_base() == Register::EIP;
-        Some(Relative { disp_at: offsets.displacement_offset(), target: insn.rip_target()?.0, wraps })
+        Some(Relative { disp_at: offsets.displacement_offset(), target: insn.pc_target()?.0, wraps })
     }
 
     /// Writes the displacement for an instruction that is the end of `out`, and starts at `start`
@@ -204,11 +182,11 @@ impl Bytes {
 /// lie. On an error `out` is unchanged.
 ///
 /// ```
-/// use sidestep_isa::{Isa, Va, x86};
+/// use sidestep_isa::{Isa, RelocateError, Va, x86};
 /// let mut copy = Vec::new();
 /// x86::relocate(Isa::X64, &[0x74, 0x10], Va(0x1000), Va(0x5000), &mut copy)?; // je 0x1012
 /// assert_eq!(copy, [0x0f, 0x84, 0x0c, 0xc0, 0xff, 0xff]);
-/// # Ok::<(), x86::RelocateError>(())
+/// # Ok::<(), RelocateError>(())
 /// ```
 pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
     let form = form(isa, bytes, from)?;
@@ -220,7 +198,7 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
     done
 }
 
-/// The length of the copy that [`relocate`] makes, wherever it goes. `from` may be a link-time or
+/// The length of the copy that [`relocate()`] makes, wherever it goes. `from` may be a link-time or
 /// run-time address.
 pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
     Ok(match form(isa, bytes, from)? {
@@ -239,7 +217,7 @@ pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, Relocate
 fn literal(isa: Isa) -> usize {
     match isa {
         Isa::X86 => 0,
-        Isa::X64 => 8,
+        _ => 8,
     }
 }
 
@@ -251,7 +229,7 @@ fn push_back(isa: Isa, back: u64, rest: usize, out: &mut Vec<u8>) {
             out.push(0x68);
             out.extend_from_slice(&(back as u32).to_le_bytes());
         }
-        Isa::X64 => out.extend_from_slice(&[0xff, 0x35, rest as u8, 0, 0, 0]),
+        _ => out.extend_from_slice(&[0xff, 0x35, rest as u8, 0, 0, 0]),
     }
 }
 
@@ -337,7 +315,7 @@ fn distance(isa: Isa, target: u64, end: u64, to: Va) -> Result<i32, RelocateErro
 fn form(isa: Isa, bytes: &[u8], from: Va) -> Result<Form, RelocateError> {
     let (insn, offsets) = decode_with_offsets(isa, bytes, from)?;
     let bytes = &bytes[..insn.len()];
-    let refuse = |why| Err(RelocateError::Unsupported { at: from, why });
+    let refuse = |why| Err(RelocateError::Unsupported { at: from, why: relocate::Unsupported::X86(why) });
     let prefixes = Prefixes::of(isa, bytes);
     let opcode = bytes.get(prefixes.opcode_at).copied().unwrap_or(0);
     let back = insn.next().0;

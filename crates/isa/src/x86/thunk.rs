@@ -2,8 +2,9 @@
 
 use iced_x86::{Mnemonic, OpKind, Register};
 
-use super::decode::{Flow, Insn};
+use super::decode::Insn;
 use crate::Va;
+use crate::insn::Flow;
 
 /// Bytes within which the inner call of a thunk leads.
 pub(super) const THUNK: i64 = 64;
@@ -13,7 +14,7 @@ pub(super) const THUNK: i64 = 64;
 /// address.
 pub fn thunk(at: Va, insn: impl Fn(Va) -> Option<Insn>) -> Option<Register> {
     let mut first = insn(at)?;
-    if first.is_endbr() {
+    if first.is_target_mark() {
         first = insn(first.next())?;
     }
     match first.flow() {

@@ -1,7 +1,7 @@
 //! Compares what an original and its copy left.
 
 use sidestep_isa::x86::relocate::push_of_call;
-use sidestep_isa::x86::{Flow, Insn};
+use sidestep_isa::{Flow, Insn};
 
 use super::state::gprs;
 use super::{FROM, Outcome, STACK, TO};

@@ -91,7 +91,7 @@ impl State {
         // The segments of 64-bit and of 32-bit programs (asm/segment.h).
         (regs.cs, regs.ss, regs.ds, regs.es, regs.fs, regs.gs) = match cpu.isa {
             Isa::X86 => (0x23, 0x2b, 0x2b, 0x2b, FS, GS),
-            Isa::X64 => (0x33, 0x2b, 0, 0, 0, 0),
+            _ => (0x33, 0x2b, 0, 0, 0, 0),
         };
         regs.eflags = rng.next() & FLAGS | FLAGS_ON;
         for number in 0..16 {

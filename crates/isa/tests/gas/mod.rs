@@ -50,7 +50,7 @@ pub fn assemble(source: &str, at: u64) -> Vec<u8> {
 pub fn assemble_for(isa: Isa, source: &str, at: u64) -> Vec<u8> {
     let (bits, emulation) = match isa {
         Isa::X86 => ("--32", "elf_i386"),
-        Isa::X64 => ("--64", "elf_x86_64"),
+        _ => ("--64", "elf_x86_64"),
     };
     let dir = Scratch::new();
     let (text, unlinked, linked) = (dir.path("a.s"), dir.path("a.o"), dir.path("a"));

@@ -136,7 +136,7 @@ impl Cases {
         let maps: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
         let rex: &[&[u8]] = match self.isa {
             Isa::X86 => &[&[]],
-            Isa::X64 => &[&[], &[0x48], &[0x41], &[0x44], &[0x4f]],
+            _ => &[&[], &[0x48], &[0x41], &[0x44], &[0x4f]],
         };
         for prefix in prefixes {
             for rex in rex {

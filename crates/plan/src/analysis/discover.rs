@@ -10,10 +10,9 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
-use sidestep_isa::x86::indirect::{Body, Origin};
-use sidestep_isa::x86::stack::Stack;
-use sidestep_isa::x86::thunk::thunk;
-use sidestep_isa::x86::{self, Flow, Insn};
+use sidestep_isa::indirect::{Origin, indirect_jumps};
+use sidestep_isa::stack::Stack;
+use sidestep_isa::{Flow, Insn, Reader, sweep};
 use sidestep_isa::{Len, Va};
 
 use crate::analysis::boundaries::Boundaries;
@@ -62,7 +61,7 @@ pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Foun
 /// Addresses that the first code of a program hands to the C library: `main`, above all.
 fn handed_over(code: &ObjectCode<'_>, start: Va) -> Vec<Va> {
     let bytes = code.text_from(start).unwrap_or_default();
-    let insns = x86::sweep(code.isa, bytes, start).map_while(Result::ok);
+    let insns = sweep(code.isa, bytes, start).map_while(Result::ok);
     insns
         .take_while(|insn| insn.flow() == Flow::Next)
         .flat_map(|insn| candidates(code, &insn).collect::<Vec<_>>())
@@ -85,7 +84,7 @@ impl<'a> Gap<'a> {
     /// Padding alone is none.
     fn new(code: &ObjectCode<'a>, stretch: &Stretch) -> Option<Gap<'a>> {
         let bytes = code.text_at(stretch.start, stretch.end).filter(|_| stretch.borders == Borders::Gap)?;
-        let mut insns = x86::sweep(code.isa, bytes, stretch.start);
+        let mut insns = sweep(code.isa, bytes, stretch.start);
         let padding = insns.all(|insn| insn.is_ok_and(|insn| insn.is_filler()));
         let empty = || Boundaries::new(bytes.len());
         (!padding).then(|| Gap { start: stretch.start, bytes, first: empty(), inner: empty(), reached: false })
@@ -123,7 +122,7 @@ impl<'a> Gap<'a> {
 
     /// The known instructions from one on, as long as there is one behind the other.
     fn run(&self, code: &ObjectCode<'a>, from: Va) -> impl Iterator<Item = Insn> {
-        let insns = x86::sweep(code.isa, &self.bytes[self.offset(from)..], from).map_while(Result::ok);
+        let insns = sweep(code.isa, &self.bytes[self.offset(from)..], from).map_while(Result::ok);
         insns.take_while(|insn| self.has(insn.va()))
     }
 
@@ -132,7 +131,7 @@ impl<'a> Gap<'a> {
     fn heads(&self, code: &ObjectCode<'a>) -> Boundaries {
         let mut heads = Boundaries::new(self.bytes.len());
         heads.set(0);
-        let (mut at, mut reader) = (0, x86::Reader::new(code.isa, self.bytes, self.start));
+        let (mut at, mut reader) = (0, Reader::new(code.isa, self.bytes, self.start));
         while at < self.bytes.len() {
             let Ok(insn) = reader.at(self.start.plus(Len(at as u64))) else {
                 at += 1;
@@ -221,7 +220,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     /// One instruction behind the other from `at`, which lies in the gap.
     fn chunk(&self, gap: &Gap<'a>, at: Va) -> (Vec<Insn>, End) {
         let mut insns = Vec::new();
-        for insn in x86::sweep(self.code.isa, &gap.bytes[gap.offset(at)..], at) {
+        for insn in sweep(self.code.isa, &gap.bytes[gap.offset(at)..], at) {
             let Ok(insn) = insn else { return (insns, End::Nonsense) };
             if gap.has(insn.va()) {
                 return (insns, End::Whole);
@@ -361,10 +360,10 @@ impl<'w, 'a> Walk<'w, 'a> {
             let end = entries.get(next).map_or(gap.end(), |next| gap.end().min(*next));
             let offsets = gap.offset(start)..gap.offset(end);
             let starts = gap.first.iter().skip_while(|at| *at < offsets.start).take_while(|at| *at < offsets.end);
-            let mut reader = x86::Reader::new(self.code.isa, gap.bytes, gap.start);
+            let mut reader = Reader::new(self.code.isa, gap.bytes, gap.start);
             let insns = starts.filter_map(|at| reader.at(gap.start.plus(Len(at as u64))).ok()).collect();
-            let body = Body::new(insns, self.code.got, &|va| thunk(va, |va| self.code.insn_at(va)));
-            for (_, origin) in body.indirect_jumps().filter(|(va, _)| *va == jump) {
+            let jumps = indirect_jumps(self.code.isa, insns, self.code.got, &|va| self.code.insn_at(va));
+            for (_, origin) in jumps.into_iter().filter(|(va, _)| *va == jump) {
                 let Origin::Table(tables) = origin else { continue };
                 read_tables(self.code, &tables, &mut cases);
             }

@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use sidestep_isa::x86::stack::Stack;
-use sidestep_isa::x86::thunk::thunk;
-use sidestep_isa::x86::{DecodeError, Flow, Insn};
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::stack::Stack;
+use sidestep_isa::thunk::is_thunk;
+use sidestep_isa::{DecodeError, Flow, Insn};
+use sidestep_isa::{Len, Va};
 
 use crate::analysis::family::Leads;
 use crate::analysis::index::Index;
@@ -344,7 +344,9 @@ impl Walk<'_, '_> {
         let after = stack.after(&insn);
         match insn.flow() {
             Flow::Return => match insn.dropped_by_return().unwrap_or(0) {
-                1.. if self.index.code().isa == Isa::X64 => return Err(NoExits::DropsArguments { at: va }),
+                1.. if !self.index.code().isa.limits().drops_arguments => {
+                    return Err(NoExits::DropsArguments { at: va });
+                }
                 drops => self.exit(va, ExitKind::Return { drops }),
             },
             Flow::Jump(to) | Flow::Branch(to) if self.leaves(va, to) && self.is_handed_on(va, to, number) => {
@@ -375,7 +377,7 @@ impl Walk<'_, '_> {
             }
             Flow::CallIndirect => self.after_call(&insn, after),
             Flow::Next | Flow::Syscall => self.reach(insn.next(), after),
-            Flow::Interrupt if !insn.is_int3() => self.reach(insn.next(), after),
+            Flow::Interrupt if !insn.is_breakpoint() => self.reach(insn.next(), after),
             Flow::Interrupt | Flow::Stop => {}
             Flow::Far => return Err(NoExits::Far { at: va }),
         }
@@ -425,7 +427,7 @@ impl Walk<'_, '_> {
     fn is_handed_on(&self, va: Va, to: Va, number: usize) -> bool {
         let leads = self.index.family(number).map_or(Leads::Pointer, |family| family.leads(va));
         let may_come_back = || leads != Leads::Pointer || !self.index.inner_names(number).is_empty();
-        thunk(to, |va| self.index.code().insn_at(va)).is_some() && may_come_back()
+        is_thunk(self.index.code().isa, to, |va| self.index.code().insn_at(va)) && may_come_back()
     }
 
     /// An indirect jump goes to one of these instructions of the function.

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_isa::x86::indirect::{Body, Origin, Table};
-use sidestep_isa::x86::thunk::thunk;
-use sidestep_isa::{Va, x86};
+use sidestep_isa::indirect::{Origin, Table, indirect_jumps};
+use sidestep_isa::{Flow, Insn, Va, sweep};
 
 use crate::analysis::index::number_of;
 use crate::analysis::parallel;
@@ -194,21 +193,21 @@ pub(crate) fn joins(code: &ObjectCode<'_>, starts: &[Va], target: Va) -> bool {
 }
 
 /// Addresses in text that an instruction names.
-pub(crate) fn candidates<'a>(code: &'a ObjectCode<'_>, insn: &x86::Insn) -> impl Iterator<Item = Va> + use<'a> {
+pub(crate) fn candidates<'a>(code: &'a ObjectCode<'_>, insn: &Insn) -> impl Iterator<Item = Va> + use<'a> {
     let from_table = code.got.and_then(|got| insn.address_from(got));
-    let named = if code.fixed { insn.address_candidate() } else { insn.rip_target() };
+    let named = if code.fixed { insn.address_candidate() } else { insn.pc_target() };
     let in_sum = if code.fixed { insn.address_in_sum() } else { None };
     named.into_iter().chain(in_sum).chain(from_table).filter(|va| code.is_text(*va))
 }
 
-/// An entry of the procedure linkage table, `[endbr64] jmp *slot(%rip)`, in 32-bit code `jmp *slot`
-/// or `jmp *slot(%ebx)`: jumping to it is a tail call.
+/// An entry of the procedure linkage table, with or without a mark for indirect branches: jumping
+/// to it is a tail call.
 fn is_stub(code: &ObjectCode<'_>, at: Va) -> bool {
     let mut insn = code.insn_at(at);
-    if let Some(mark) = insn.filter(x86::Insn::is_endbr) {
+    if let Some(mark) = insn.filter(Insn::is_target_mark) {
         insn = code.insn_at(mark.next());
     }
-    insn.is_some_and(|i| i.flow() == x86::Flow::JumpIndirect && i.is_slot_jump())
+    insn.is_some_and(|i| i.flow() == Flow::JumpIndirect && i.is_slot_jump())
 }
 
 fn root(parent: &mut [usize], mut i: usize) -> usize {
@@ -229,12 +228,11 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
         }
         if stretch.borders != Borders::Gap {
             let bytes = code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            insns.extend(x86::sweep(code.isa, bytes, stretch.start).map_while(Result::ok));
+            insns.extend(sweep(code.isa, bytes, stretch.start).map_while(Result::ok));
         }
     }
     family.named = insns.iter().flat_map(|insn| candidates(code, insn)).collect();
-    let body = Body::new(insns, code.got, &|va| thunk(va, |va| code.insn_at(va)));
-    for (jump, origin) in body.indirect_jumps() {
+    for (jump, origin) in indirect_jumps(code.isa, insns, code.got, &|va| code.insn_at(va)) {
         match origin {
             Origin::Pointer => family.jumps.push((jump, Leads::Pointer)),
             Origin::Table(tables) => {

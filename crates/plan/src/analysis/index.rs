@@ -5,8 +5,8 @@ mod around;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use sidestep_isa::x86::{self, Insn};
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{Insn, sweep};
+use sidestep_isa::{Len, Va};
 
 use crate::analysis::discover::discover;
 use crate::analysis::family::{Families, Family};
@@ -105,7 +105,7 @@ impl<'a> Index<'a> {
     fn find_holes(&self) -> Vec<Range<Va>> {
         let padding = |stretch: &Stretch| {
             let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            x86::sweep(self.code.isa, bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| self.is_free(&insn)))
+            sweep(self.code.isa, bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| self.is_free(&insn)))
         };
         let pairs = self.found.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
         let hole = |pair: &[Stretch]| {
@@ -327,7 +327,7 @@ impl<'a> Index<'a> {
     /// Whether nothing but nops lies between two addresses, of which the first lies in a gap.
     pub(crate) fn is_padding(&self, from: Va, to: Va) -> bool {
         let bytes = self.code.text_at(from, to).unwrap_or_default();
-        !bytes.is_empty() && x86::sweep(self.code.isa, bytes, from).all(|insn| insn.is_ok_and(|insn| insn.is_nop()))
+        !bytes.is_empty() && sweep(self.code.isa, bytes, from).all(|insn| insn.is_ok_and(|insn| insn.is_nop()))
     }
 
     /// Whether the unwind information says that the stack is not as a call leaves it where this
@@ -451,10 +451,9 @@ impl Analysis {
 
         let mut named = found.named;
         named.extend(code.pointers.iter().filter(|p| code.is_text(**p)));
-        // Sections of text may hold tables, too. In 32-bit code too many numbers look like
-        // addresses; but there, all absolute addresses are in relocations, or the reader has looked
-        // for them.
-        if code.isa == Isa::X64 {
+        // Sections of text may hold tables, too. Where too many numbers look like addresses, all
+        // absolute addresses are in relocations, or the reader has looked for them.
+        if code.isa.limits().words_name_code {
             for section in code.data.iter().chain(&code.text) {
                 words(section, code, &mut named);
             }

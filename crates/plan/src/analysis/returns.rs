@@ -2,9 +2,8 @@
 //! themselves. `vfork` takes it off the stack, `setjmp` stores it for a second return, `dlsym`
 //! finds its caller by it. And what the others drop when they return.
 
-use sidestep_isa::x86::stack::Stack;
-use sidestep_isa::x86::{Flow, Reader};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::stack::Stack;
+use sidestep_isa::{Flow, Isa, Reader, Va};
 use sidestep_wire::private::MAX_DROPPED;
 
 use crate::reason::NoReplacedReturn;
@@ -48,7 +47,7 @@ pub(crate) fn watched<'a>(
     match drops.unwrap_or(0) {
         0 => Ok(0),
         // Not what compilers make: no trampoline is prepared for it.
-        _ if isa == Isa::X64 => Err(NoReplacedReturn::DropsArguments),
+        _ if !isa.limits().drops_arguments => Err(NoReplacedReturn::DropsArguments),
         dropped if u64::from(dropped) > MAX_DROPPED => Err(NoReplacedReturn::DropsTooMany),
         dropped => Ok(dropped),
     }

@@ -1,8 +1,9 @@
 //! Every byte of text, once: which stretches of code there are, and what each of them refers to.
 
-use sidestep_isa::x86::held::Held;
-use sidestep_isa::x86::{self, Flow, thunk};
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::held::Held;
+use sidestep_isa::scan::{Reference, references};
+use sidestep_isa::thunk::{is_jump_by_return, is_thunk};
+use sidestep_isa::{Flow, Len, Va};
 
 use crate::analysis::boundaries::Boundaries;
 use crate::analysis::discover::Piece;
@@ -216,7 +217,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
     let first_edge = found.edges.len();
     stretch.boundaries = Boundaries::new(bytes.len());
     let (mut held, mut last) = (Held::default(), None);
-    for insn in x86::sweep(code.isa, bytes, stretch.start) {
+    for insn in sidestep_isa::sweep(code.isa, bytes, stretch.start) {
         let insn = match insn {
             Ok(insn) => insn,
             Err(error) => {
@@ -240,7 +241,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 (None, How::Maybe)
             }
             Flow::Return => {
-                stretch.value_jumps |= last.is_some_and(|last| thunk::handed_to(&last, &insn).is_some());
+                stretch.value_jumps |= last.is_some_and(|last| is_jump_by_return(&last, &insn));
                 (None, How::Maybe)
             }
             _ => (None, How::Maybe),
@@ -250,7 +251,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 found.edges.push(Edge { target, source, how });
                 let leaves = target < stretch.start || target >= stretch.end;
                 if leaves && how != How::Call {
-                    stretch.value_jumps |= thunk::thunk(target, |va| code.insn_at(va)).is_some();
+                    stretch.value_jumps |= is_thunk(code.isa, target, |va| code.insn_at(va));
                     found.leaving.push((source, target));
                 }
             }
@@ -279,73 +280,27 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
             continue;
         }
         let offset = target.since(stretch.start) as usize;
-        // `lock` as an instruction of its own, jumped over on one CPU (glibc).
-        let behind_lock = offset > 0 && bytes[offset - 1] == 0xf0 && stretch.boundaries.get(offset - 1);
-        if !stretch.boundaries.get(offset) && !behind_lock {
+        let skips = code.isa.limits().skipped_prefix;
+        let behind_prefix = offset > 0 && Some(bytes[offset - 1]) == skips && stretch.boundaries.get(offset - 1);
+        if !stretch.boundaries.get(offset) && !behind_prefix {
             stretch.fault = Some(Fault::InsideInstruction { source_at: source, target });
         }
-    }
-}
-
-/// Where the address is to which an instruction adds a register, if bytes are one as
-/// [`Insn::address_in_sum`](x86::Insn::address_in_sum) knows them: in bytes behind its first.
-fn sum_at(opcode: u8, modrm: u8) -> Option<usize> {
-    let has_index = modrm & 7 == 4;
-    match (opcode, modrm >> 6) {
-        // `add $address,%eax`
-        (0x05, _) => Some(1),
-        // `add $address,reg`
-        (0x81, 3) if modrm & 0x38 == 0 => Some(2),
-        // `lea address(base),reg`, `lea address(base,index),reg`
-        (0x8d, 2) => Some(2 + usize::from(has_index)),
-        // `lea address(,index),reg`
-        (0x8d, 0) if has_index => Some(3),
-        _ => None,
     }
 }
 
 /// Everything that would be a direct branch at any offset: a superset, for bytes of which it is not
 /// known whether and where they are code.
 fn everywhere(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut Found) {
-    let rel8 = |at: usize| bytes.get(at).map(|b| i64::from(*b as i8) + 1 + at as i64);
-    let disp32 = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let rel32 = |at: usize| Some(i64::from(disp32(at)? as i32) + 4 + at as i64);
-    for (i, byte) in bytes.iter().enumerate() {
-        // Code at fixed addresses may name one in any operand.
-        let absolute = disp32(i).filter(|_| code.fixed).map(|word| Va(word.into()));
-        found.named.extend(absolute.filter(|va| code.is_text(*va)));
-        let after = bytes.get(i + 1).copied().unwrap_or(0);
-        let sum = if code.fixed { sum_at(*byte, after) } else { None };
-        if let Some(va) = sum.and_then(|at| disp32(i + at)).map(|word| Va(word.into())).filter(|va| code.is_text(*va)) {
-            // A label, or the start of a function.
+    references(code, start, bytes, &mut |reference| match reference {
+        Reference::Branch { source, target } if code.is_text(target) => {
+            found.edges.push(Edge { target, source, how: How::Maybe });
+        }
+        Reference::Names(va) if code.is_text(va) => found.named.push(va),
+        // A label, or the start of a function.
+        Reference::Sum(va) if code.is_text(va) => {
             found.labels.push(va);
             found.computed.push(va);
         }
-        let target = match (*byte, after) {
-            (0xeb | 0x70..=0x7f | 0xe0..=0xe3, _) => rel8(i + 1),
-            (0xe8 | 0xe9, _) => rel32(i + 1),
-            (0x0f, 0x80..=0x8f) => rel32(i + 2),
-            (0x8d, modrm) => {
-                let value = match code.isa {
-                    Isa::X64 if modrm & 0xc7 == 0x05 => rel32(i + 2).map(|d| start.offset(d)),
-                    // Absolute, or a distance from the table.
-                    Isa::X86 if modrm & 0xc7 == 0x05 => disp32(i + 2).map(|d| Va(d.into())),
-                    Isa::X86 if modrm & 0xc0 == 0x80 => {
-                        let at = i + 2 + usize::from(modrm & 7 == 4);
-                        code.got.zip(disp32(at)).map(|(got, d)| code.isa.wrap(got.plus(Len(d.into()))))
-                    }
-                    _ => None,
-                };
-                found.named.extend(value.filter(|value| code.is_text(*value)));
-                None
-            }
-            _ => None,
-        };
-        if let Some(target) = target.map(|d| code.isa.wrap(start.offset(d))) {
-            if code.is_text(target) {
-                let source = start.plus(Len(i as u64));
-                found.edges.push(Edge { target, source, how: How::Maybe });
-            }
-        }
-    }
+        _ => {}
+    });
 }

@@ -1,51 +1,29 @@
 //! Guards: a handler right before a system call, where all its registers are set.
 //!
-//! Compilers and C libraries set the number a few instructions before the `syscall`, in a straight
-//! line: `mov $14,%eax`, or from a register (`mov %r15d,%eax`, `mov %rdi,%rax` in `syscall(3)`),
-//! where only the handler can see which call it is. Musl's `clone` has
-//! `xor %eax,%eax; mov $56,%al`, and Go, when it makes a child, takes the number from the stack.
-//!
-//! 32-bit code calls the kernel by `int $0x80` or through the vDSO, whose address glibc keeps in
-//! the thread's block (`call *%gs:0x10`; sysdeps/unix/sysv/linux/i386/sysdep.h). `syscall(3)` has
-//! the number from the stack. For six arguments there is a function, whose callers set the number;
-//! it loads the last arguments from where `edi` points (`__libc_do_syscall`; libc-do-syscall.S
-//! beside it).
+//! Which instructions make a call and set its number is what
+//! [`sidestep_isa::syscalls`] knows. Where the number comes from a register, only the handler can
+//! see which call it is.
 
 use memchr::memmem;
-use sidestep_isa::x86::emit::Reg;
-use sidestep_isa::x86::{self, Flow, decode};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::syscalls::{calls, is_call, number_register, sets_number};
+use sidestep_isa::{Flow, INSN_MAX, Isa, Va, decode};
 
 use crate::object::Bytes;
 
 /// Most instructions between the number and the call.
 const WINDOW: usize = 12;
 
-/// What makes a system call.
-fn calls(isa: Isa) -> &'static [&'static [u8]] {
-    match isa {
-        // int $0x80; call *%gs:0x10; sysenter
-        Isa::X86 => &[&[0xcd, 0x80], &[0x65, 0xff, 0x15, 0x10, 0, 0, 0], &[0x0f, 0x34]],
-        // syscall
-        Isa::X64 => &[&[0x0f, 0x05]],
-    }
-}
-
-pub(crate) fn is_call(isa: Isa, bytes: &[u8]) -> bool {
-    calls(isa).iter().any(|call| bytes.starts_with(call))
-}
-
 /// Most bytes from the `mov` of the number to the call.
-const REACH: usize = 7 + WINDOW * x86::decode::INSN_MAX;
+const REACH: usize = 7 + WINDOW * INSN_MAX;
 
 /// Where a system call gets its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyscallSite {
-    /// Link-time address of the `mov` to `eax`.
+    /// Link-time address of the instruction that sets the number.
     pub mov: Va,
-    /// Link-time address of the `syscall`.
+    /// Link-time address of the call.
     pub syscall: Va,
-    /// The number, if it is in the `mov`.
+    /// The number, if it is in that instruction.
     pub number: Option<u32>,
 }
 
@@ -80,38 +58,12 @@ pub fn find(isa: Isa, text: &[Bytes<'_>], numbers: &[u32]) -> Vec<SyscallSite> {
     sites
 }
 
-/// Length and number of a `mov` to `eax` or `rax`, or of the first that stands for it.
-fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
-    let imm = |at: usize| bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-    let to_rax = |modrm: u8| modrm & 0xc7 == 0xc0;
-    match *bytes {
-        [0xb8, ..] => Some((5, Some(imm(1)?))),
-        // xor %eax,%eax; mov $N,%al
-        [0x31, 0xc0, 0xb0, number, ..] => Some((4, Some(number.into()))),
-        // mov N(%edi),%ebp; mov N(%edi),%edi
-        [0x8b, 0x6f, _, 0x8b, 0x7f, _, ref call @ ..] | [0x8b, 0x6f, _, 0x8b, 0x3f, ref call @ ..]
-            if isa == Isa::X86 && is_call(isa, call) =>
-        {
-            Some((3, None))
-        }
-        [0x8b, modrm, ..] if isa == Isa::X86 && modrm & 0x38 == 0 => {
-            Some((decode(isa, bytes, Va(0)).ok()?.len(), None))
-        }
-        // mov N(%rsp),%rax
-        [0x48, 0x8b, 0x44, 0x24, _, ..] if isa == Isa::X64 => Some((5, None)),
-        [0x48, 0xc7, 0xc0, ..] if isa == Isa::X64 => Some((7, Some(imm(3)?))),
-        [0x44 | 0x48 | 0x4c, 0x89, modrm, ..] if isa == Isa::X64 && to_rax(modrm) => Some((3, None)),
-        [0x89, modrm, ..] if to_rax(modrm) => Some((2, None)),
-        _ => None,
-    }
-}
-
 fn call_behind(isa: Isa, mut bytes: &[u8], mut at: Va) -> Option<Va> {
     for _ in 0..WINDOW {
         let insn = decode(isa, bytes, at).ok()?;
         match insn.flow() {
             Flow::Syscall | Flow::Interrupt | Flow::CallIndirect => return is_call(isa, bytes).then_some(at),
-            Flow::Next if insn.usage().writes & Reg::Rax.bit() == 0 => {}
+            Flow::Next if insn.usage().writes & number_register(isa) == 0 => {}
             _ => return None,
         }
         bytes = &bytes[insn.len()..];

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::Va;
 
-use crate::codegen::x86::thunk::{Context, Side};
+use crate::codegen::thunk::{Context, Side};
 
 /// What a detour does besides what the program would have done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,6 +93,21 @@ impl Handler {
             Handler::Guard { before, .. } | Handler::Exit { before, .. } => *before,
             _ => 0,
         }
+    }
+
+    /// Without programs as parts of the detour that need memory of the stack: thunks see to it that
+    /// the stack of a goroutine has enough.
+    #[must_use]
+    pub fn on_goroutine(mut self) -> Handler {
+        let program = match &mut self {
+            Handler::Program(program) | Handler::Post(program) | Handler::Replace { count: program, .. } => program,
+            Handler::Exit { run: AtExit::Program(program), .. } => program,
+            _ => return self,
+        };
+        let is_small = |verified: &Rc<Verified>| verified.program.functions.iter().all(|function| function.stack == 0);
+        program.inline = program.inline.take().filter(is_small);
+        program.filter = program.filter.take().filter(is_small);
+        self
     }
 
     /// Number of its probe.

@@ -1,5 +1,10 @@
-//! Generated code: from a plan and its handlers to bytes. Each instruction set has a folder with
-//! files of equal names.
+//! Generated code: from a plan and its handlers to bytes. The files here are the face of the code
+//! generators; each instruction set has a folder with files of equal names.
 
+pub mod detour;
+pub mod faults;
 pub mod handler;
-pub mod x86;
+pub mod thunk;
+#[cfg(feature = "toy")]
+pub(crate) mod toy;
+pub(crate) mod x86;

@@ -23,9 +23,6 @@ use crate::policy::lead::{Needs, Placement};
 use crate::policy::plan::{Patch, Plan, Technique};
 use crate::policy::strategy::plan_at;
 
-/// Bytes of the jump: the others must not be there.
-const JUMP: u64 = 5;
-
 /// A trap's plan as that of a jump which has to wait for the sites inside it, of which `inside`
 /// gives the addresses. `None`: it is not they that keep it from being one.
 #[must_use]
@@ -40,7 +37,7 @@ pub fn promotable(index: &Index<'_>, trap: &Plan, inside: impl FnOnce(Range<Va>)
         None => Placement::First,
     };
     let jump = plan_at(index, trap.asked, false, placement).ok().filter(Plan::may_be_around)?;
-    let blocked_by = inside(jump.site.plus(Len(1))..jump.site.plus(Len(JUMP)));
+    let blocked_by = inside(jump.site.plus(Len(1))..jump.site.plus(jump.plain_jump()));
     let rejected = trap.rejected.clone();
     (!blocked_by.is_empty()).then_some(Plan { blocked_by, gate: true, rejected, ..jump })
 }
@@ -65,7 +62,7 @@ impl Plan {
     /// Where a jump will be once it is not blocked any more, behind its first byte.
     #[must_use]
     pub fn wanted(&self) -> Option<Range<Va>> {
-        self.is_blocked().then(|| self.site.plus(Len(1))..self.site.plus(Len(JUMP)))
+        self.is_blocked().then(|| self.site.plus(Len(1))..self.site.plus(self.plain_jump()))
     }
 
     /// Can sites be inside its jump?
@@ -85,11 +82,16 @@ impl Plan {
         can.then(|| self.site.plus(Len(1))..self.site.plus(self.jump_len()))
     }
 
+    /// Bytes of a jump without prefixes: other sites must not be there.
+    fn plain_jump(&self) -> Len {
+        Len(self.isa.limits().jump as u64)
+    }
+
     /// Bytes of its jump.
     fn jump_len(&self) -> Len {
         match self.patch {
-            Patch::Jump { prefixes, .. } => Len(u64::from(prefixes) + JUMP),
-            Patch::Short { .. } | Patch::Trap => Len(JUMP),
+            Patch::Jump { prefixes, .. } => Len(u64::from(prefixes) + self.plain_jump().0),
+            Patch::Short { .. } | Patch::Trap => self.plain_jump(),
         }
     }
 
@@ -137,7 +139,7 @@ impl Plan {
     /// Can there be such a jump?
     #[must_use]
     pub fn may_be_inside(&self) -> bool {
-        let last = self.site.plus(Len(JUMP - 1));
+        let last = self.site.plus(self.plain_jump()).offset(-1);
         self.leads_into(std::iter::once(self.site..last))
     }
 }

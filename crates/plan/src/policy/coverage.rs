@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sidestep_isa::{Va, x86};
+use sidestep_isa::{Va, sweep};
 
 use crate::analysis::exits::{Exit, NoExits, exits, jumps_to};
 use crate::analysis::index::Index;
@@ -216,8 +216,7 @@ impl Tally {
 /// Bytes of a gap behind the filler that it begins with.
 fn unfilled(index: &Index<'_>, gap: &Stretch) -> u64 {
     let bytes = index.code().text_at(gap.start, gap.end).unwrap_or_default();
-    let filler =
-        x86::sweep(index.code().isa, bytes, gap.start).map_while(Result::ok).take_while(|insn| insn.is_filler());
+    let filler = sweep(index.code().isa, bytes, gap.start).map_while(Result::ok).take_while(|insn| insn.is_filler());
     let rest = &bytes[filler.map(|insn| insn.len()).sum()..];
     if rest.iter().all(|byte| *byte == 0) { 0 } else { rest.len() as u64 }
 }

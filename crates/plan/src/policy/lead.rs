@@ -17,7 +17,7 @@
 //! ```
 
 use sidestep_isa::Va;
-use sidestep_isa::x86::Passed;
+use sidestep_isa::passed::Passed;
 
 use crate::context::Context;
 use crate::policy::plan::{DisplacedInsn, Plan};

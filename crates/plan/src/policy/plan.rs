@@ -3,9 +3,8 @@
 use std::fmt;
 use std::iter::successors;
 
-use sidestep_isa::x86::emulate::Op;
-use sidestep_isa::x86::{self, DecodeError, Insn};
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::emulate::Emulated;
+use sidestep_isa::{DecodeError, INSN_MAX, Insn, Isa, Len, RegisterSet, Va, decode};
 
 use crate::policy::lead::Lead;
 use crate::reason::{NoReplacedReturn, Reason};
@@ -83,7 +82,7 @@ pub struct DisplacedInsn {
     /// Link-time address of the original.
     pub va: Va,
     /// Its bytes; the first `len` count.
-    pub bytes: [u8; 15],
+    pub bytes: [u8; INSN_MAX],
     /// Its length.
     pub len: u8,
 }
@@ -97,7 +96,7 @@ impl DisplacedInsn {
 
     /// What it is.
     pub fn decoded(&self, isa: Isa) -> Result<Insn, DecodeError> {
-        x86::decode(isa, self.bytes(), self.va)
+        decode(isa, self.bytes(), self.va)
     }
 }
 
@@ -128,13 +127,12 @@ pub struct Plan {
     pub resume: Option<Va>,
     /// The instruction of a trap as an operation, if it is one that the trap handler can do by
     /// itself. It does so where hits are only counted.
-    pub emulated: Option<Op>,
+    pub emulated: Option<Emulated>,
     /// How many displaced instructions run before the handler (the stack check of a Go function),
     /// normally 0.
     pub before_handler: usize,
-    /// Registers whose value nobody reads after the point where the handler runs (a bit per
-    /// register number, rax = 0).
-    pub dead_regs: u16,
+    /// Registers whose value nobody reads after the point where the handler runs.
+    pub dead_regs: RegisterSet,
     /// The arithmetic flags are dead at that point.
     pub dead_flags: bool,
     /// Whether the function may be watched for returns by a replaced return address, and if not,
@@ -155,7 +153,7 @@ impl Plan {
     #[must_use]
     pub fn relies_on(&self) -> Len {
         match self.patch {
-            Patch::Jump { prefixes, .. } => Len(self.region.0.max(u64::from(prefixes) + 5)),
+            Patch::Jump { prefixes, .. } => Len(self.region.0.max(u64::from(prefixes) + self.isa.limits().jump as u64)),
             Patch::Short { .. } | Patch::Trap => self.region,
         }
     }

@@ -1,13 +1,9 @@
 //! Handlers that run when the probed instruction has been executed: where that is possible.
 
-use sidestep_isa::x86::Flow;
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::{Flow, Va};
 
 use crate::policy::plan::Plan;
 use crate::reason::NotBehind;
-
-/// `syscall`; the other ways into the kernel do not lead to the next instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 impl Plan {
     /// Link-time address behind the probed instruction, if execution always goes on there. Else why
@@ -24,7 +20,7 @@ impl Plan {
         let insn = first.decoded(self.isa).map_err(|_| NotBehind::Undecodable)?;
         match insn.flow() {
             Flow::Next => Ok(insn.next()),
-            Flow::Syscall if self.isa == Isa::X64 && first.bytes().ends_with(&SYSCALL) => Ok(insn.next()),
+            Flow::Syscall if insn.is_plain_syscall() => Ok(insn.next()),
             Flow::Jump(_) | Flow::Branch(_) | Flow::JumpIndirect => Err(NotBehind::Branch),
             Flow::Call(_) | Flow::CallIndirect | Flow::Return => Err(NotBehind::Branch),
             Flow::Syscall | Flow::Interrupt | Flow::Stop | Flow::Far | Flow::Transaction(_) => {

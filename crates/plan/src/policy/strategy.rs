@@ -3,12 +3,12 @@
 mod exit;
 mod site;
 
-use sidestep_isa::x86::emulate::{Op, prepare};
-use sidestep_isa::x86::{Passed, live, relocated_len};
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::emulate::{Emulated, prepare};
+use sidestep_isa::go::stack_check;
+use sidestep_isa::passed::Passed;
+use sidestep_isa::{Isa, Len, Va, live, relocated_len};
 use std::cell::OnceCell;
 
-use crate::analysis::go;
 use crate::analysis::index::Index;
 use crate::analysis::returns;
 use crate::analysis::sweep::{Borders, How, Stretch};
@@ -18,9 +18,6 @@ use crate::policy::room::Room;
 use crate::reason::{NoReplacedReturn, Reason};
 pub use exit::plan_exit;
 use site::Site;
-
-/// Bytes of a `jmp rel32`.
-const JUMP: usize = 5;
 
 /// Decides how to probe the code at link-time address `asked`: the start of a function, or any
 /// instruction in one. With `trap_only` better techniques than a trap are not considered, nor are
@@ -99,8 +96,7 @@ pub(crate) fn choose<'i, 'a>(
     placement: Placement,
 ) -> Result<Choice<'i, 'a>, Reason> {
     let stretch = locate(index, asked)?;
-    // Where a goroutine's stack ends is not looked at by the thunks of 32-bit code.
-    if index.code.go && index.code.isa == Isa::X86 {
+    if index.code.go && !index.code.isa.limits().go {
         return Err(Reason::GoStacks);
     }
     let entry = index.is_start(asked);
@@ -109,7 +105,7 @@ pub(crate) fn choose<'i, 'a>(
     }
     let site = Site::placed(index, stretch, asked, placement)?;
 
-    let check = if entry && index.code.go { go::stack_check(site.code) } else { None };
+    let check = if entry && index.code.go { stack_check(index.code.isa, site.code) } else { None };
     let mut rejected = Vec::new();
     // The bytes behind a trap stay as they are, but the check runs before the handler there, too.
     let trap_region = check.map_or(site.first.len(), |(len, _)| len);
@@ -263,7 +259,7 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
 }
 
 /// What a trap handler does without the copy.
-fn emulated(isa: Isa, technique: Technique, displaced: &[DisplacedInsn]) -> Option<Op> {
+fn emulated(isa: Isa, technique: Technique, displaced: &[DisplacedInsn]) -> Option<Emulated> {
     match (technique, displaced) {
         (Technique::Trap, [only]) => prepare(isa, only.bytes()),
         _ => None,
@@ -314,7 +310,7 @@ impl Site<'_, '_> {
         // call is counted, once.
         let behind_check = check.is_some_and(|check| self.stack_check(check).is_err());
         let room = match (found, room) {
-            (None, Some(room)) if !behind_check => room,
+            (None, Some(room)) if !behind_check && self.has_overlaps() => room,
             (found, _) => return Ok(found),
         };
         // Short instructions leave a pun so little choice that it often gets a page of its own.

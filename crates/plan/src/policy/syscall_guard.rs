@@ -1,7 +1,6 @@
 //! The plan of a guard in front of a system call.
 
-use sidestep_isa::Va;
-use sidestep_isa::x86::decode;
+use sidestep_isa::{Va, decode};
 
 use crate::analysis::index::Index;
 use crate::analysis::syscalls::SyscallSite;
@@ -56,9 +55,9 @@ mod tests {
 
     use super::*;
     use crate::analysis::syscalls::find;
+    use crate::codegen::detour::build;
     use crate::codegen::handler::Handler;
-    use crate::codegen::x86::detour::build;
-    use crate::codegen::x86::thunk::{Env, thunks};
+    use crate::codegen::thunk::{Env, thunks};
     use crate::object::{Bytes, Extent, ObjectCode};
 
     fn found(text: &[u8]) -> Vec<SyscallSite> {

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use object::{Object as _, ObjectSymbol};
-use sidestep_isa::Va;
-use sidestep_isa::x86::{Flow, sweep};
+use sidestep_isa::{Flow, Va, sweep};
 use sidestep_plan::{Index, Reason, Technique, plan};
 use sidestep_symbols::Object;
 

@@ -13,8 +13,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, UnitSectionOffset};
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 
+use crate::arch;
 use crate::dwarf::Place;
 use crate::elf::Elf;
 use crate::error::TypeError;
@@ -162,11 +163,11 @@ impl DebugInfo {
     pub(crate) fn open(place: &Place, elf: &Elf) -> Result<DebugInfo, TypeError> {
         let path = place.path.clone();
         let found = place
-            .open(elf, ".debug_info", if elf.isa == Isa::X86 { is_wanted_32 } else { is_wanted })
+            .open(elf, ".debug_info", if arch::of(elf.isa).arguments_on_stack { is_wanted_32 } else { is_wanted })
             .map_err(|looked| TypeError::NoDebugInfo { path: path.clone(), looked: some_of(&looked) })?;
         let corrupt = |what: &str| TypeError::Corrupt { path: path.clone(), what: what.to_owned() };
         let mut sections = HashMap::new();
-        let locations = if elf.isa == Isa::X86 { LOCATIONS } else { &[] };
+        let locations = if arch::of(elf.isa).arguments_on_stack { LOCATIONS } else { &[] };
         for id in WANTED.iter().chain(locations) {
             sections.insert(*id, found.get(id.name()).map(Cow::into_owned).map_err(corrupt)?);
         }

@@ -17,6 +17,7 @@ use sidestep_isa::{Isa, Len, Va};
 pub use self::argument::{Argument, ArgumentError, ArgumentKind, Memory, Place, Symbol, Syntax, parse_arguments};
 pub use self::register::Register;
 pub use self::spec::{SpecError, SpecLayout};
+use crate::arch;
 use crate::elf::{Elf, word};
 use crate::error::ObjectError;
 use crate::{matcher, symtab};
@@ -104,10 +105,7 @@ struct Note<'a> {
 /// leaves notes whose addresses are not code: they are left out.
 pub(crate) fn read(elf: &Elf) -> Result<Vec<Probe>, &'static str> {
     let text = elf.text_ranges();
-    let syntax = match elf.isa {
-        Isa::X86 => Syntax::X86,
-        Isa::X64 => Syntax::X64,
-    };
+    let syntax = arch::of(elf.isa).syntax;
     // prelink moves sections but not what notes say. Therefore each has the address of this section
     // as it was linked.
     let base = elf.section(".stapsdt.base").map_or(0, |section| section.va.0);
@@ -184,9 +182,9 @@ fn note(isa: Isa, body: &[u8]) -> Option<Note<'_>> {
     // What follows the last NUL: so there were three.
     strings.next()?;
     (!name.is_empty()).then_some(Note {
-        pc: word(isa, addresses, 0),
-        base: word(isa, addresses, size),
-        semaphore: word(isa, addresses, 2 * size),
+        pc: word(size, addresses, 0),
+        base: word(size, addresses, size),
+        semaphore: word(size, addresses, 2 * size),
         provider,
         name,
         arguments,

@@ -27,11 +27,11 @@ const R8_TO_R15: [u8; 8] = [9, 8, 7, 6, 3, 2, 1, 0];
 
 impl Register {
     /// The stack pointer of x86-64.
-    pub const RSP: Register = Register { word: 19, size: 8, shift: 0 };
+    pub const SP: Register = Register { word: 19, size: 8, shift: 0 };
     /// The frame pointer of x86-64.
-    pub const RBP: Register = Register { word: 4, size: 8, shift: 0 };
+    pub const FP: Register = Register { word: 4, size: 8, shift: 0 };
     /// The program counter of x86.
-    pub const RIP: Register = Register { word: 16, size: 8, shift: 0 };
+    pub const PC: Register = Register { word: 16, size: 8, shift: 0 };
 
     /// The register of this name, without `%`.
     pub(super) fn parse(name: &str, syntax: Syntax) -> Option<Register> {

@@ -178,7 +178,7 @@ impl Probe {
                 return Err(SpecError::Symbol { argument: number, name: name.to_string() });
             }
         };
-        let rip = Register::RIP;
+        let rip = Register::PC;
         let (base, value) = match (symbol, memory.base) {
             (None, base) => (base, memory.displacement),
             (Some((va, _)), None) => (Some(rip), va.since(self.va).wrapping_add(memory.displacement)),

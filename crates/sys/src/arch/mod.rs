@@ -20,8 +20,8 @@ compile_error!("sidestep runs on x86 only so far");
 use sidestep_isa::Va;
 
 pub use host::{
-    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, MMAP, MMAP_UNIT, NAME, OTHER, SIGNAL_CALLS, Word,
-    signal_frames, thread_pointer_readable,
+    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, MMAP, MMAP_UNIT, NAME, OTHER, RELATIVE,
+    RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
 };
 pub(crate) use host::{
     AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, UserRegs, entry_stub, is_frame, thread_pointer,

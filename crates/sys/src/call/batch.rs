@@ -8,12 +8,13 @@
 //! thread was in may use what the kernel keeps of it, which other waits would replace
 //! (`restart_block`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::{Len, Va};
 
 use super::{Active, CallError, Stands, TIMEOUT};
 use crate::arch::{BATCH_CODE, Word};
+use crate::patience::Limit;
 use crate::process::Process;
 use crate::ptrace::{self, Event};
 
@@ -89,7 +90,7 @@ impl Active {
         self.stands = Stands::Not;
         self.check("resume", ptrace::cont(self.tid, 0))?;
         let done = at.list.plus(Len((calls.len() * ENTRY + RESULT) as u64));
-        let deadline = Instant::now() + TIMEOUT;
+        let limit = Limit::after(TIMEOUT);
         let mut pause = FIRST_LOOK;
         loop {
             std::thread::sleep(pause);
@@ -97,7 +98,12 @@ impl Active {
                 break;
             }
             match self.check("wait for", ptrace::wait(self.tid, true))? {
-                None if Instant::now() >= deadline => return Err(CallError::Timeout { pid: self.pid, nr }),
+                None if pause == LAST_LOOK && self.has_ended() => {
+                    return Err(CallError::Exited { pid: self.pid });
+                }
+                None if limit.is_over() => {
+                    return Err(CallError::Timeout { pid: self.pid, nr, waited: limit.waited() });
+                }
                 None => pause = (pause * 2).min(LAST_LOOK),
                 Some(Event::Exited(_)) => return Err(CallError::Exited { pid: self.pid }),
                 // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::{StopError, Stopped, Thread, release, wait_until};
 use crate::arch::{Regs, Word, is_frame};
 use crate::call::Calls;
+use crate::patience::Limit;
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
@@ -22,7 +23,7 @@ impl Stopped {
     /// process that somebody else has stopped is waited for, so is a thread.
     pub(crate) fn begin_thread(process: Process, pid: i32, tid: i32) -> Result<Option<Stopped>, StopError> {
         let timeout = Duration::from_secs(2);
-        let deadline = Instant::now() + timeout;
+        let limit = Limit::after(timeout);
         let mut calls = Calls::default();
         calls.seccomp_suspended = true;
         let mut stopped = Stopped::new(process, Vec::new(), timeout, calls);
@@ -34,7 +35,7 @@ impl Stopped {
             match stopped.seize(pid, tid) {
                 Ok(true) => return Ok(Some(stopped)),
                 Ok(false) => return Ok(None),
-                Err(StopError::Denied { .. }) if Instant::now() < deadline => {
+                Err(StopError::Denied { .. }) if !limit.is_over() => {
                     std::thread::sleep(Duration::from_micros(500));
                 }
                 Err(e) => return Err(e),
@@ -64,8 +65,8 @@ impl Stopped {
     }
 
     /// Why a thread has not stopped.
-    pub(crate) fn timed_out(&self, tid: i32) -> StopError {
-        let (pid, timeout) = (self.process_of(tid), self.timeout);
+    pub(crate) fn timed_out(&self, tid: i32, timeout: Duration) -> StopError {
+        let pid = self.process_of(tid);
         let state = procfs::thread_state(pid, tid).unwrap_or('?');
         let comm = procfs::comm(tid).unwrap_or_default();
         StopError::Timeout { pid, tid, comm, state, meaning: state_meaning(state), timeout }
@@ -107,7 +108,7 @@ impl Stopped {
     /// ([`procfs::threads`]). Those that a thread makes which was told to stop begin with a stop,
     /// so a program cannot make threads faster than they are found.
     fn catch_process(&mut self, pid: i32) -> Result<(), StopError> {
-        let mut deadline = Instant::now() + self.timeout;
+        let mut limit = Limit::after(self.timeout);
         loop {
             let before = self.threads.len();
             let pass = self.call_threads(pid)?;
@@ -126,9 +127,9 @@ impl Stopped {
             }
             // Some are about to end, or have not been found.
             if self.threads.len() > before {
-                deadline = Instant::now() + self.timeout;
-            } else if Instant::now() >= deadline {
-                return Err(StopError::Unsettled { pid, stopped, counted, timeout: self.timeout });
+                limit = Limit::after(self.timeout);
+            } else if limit.is_over() {
+                return Err(StopError::Unsettled { pid, stopped, counted, timeout: limit.waited() });
             } else {
                 self.reap_killed();
                 std::thread::sleep(RETURN_TIME);
@@ -160,9 +161,9 @@ impl Stopped {
 
     /// Waits for all that are going to stop, and for those that they make before they do.
     pub(super) fn await_coming(&mut self) -> Result<(), StopError> {
-        let deadline = Instant::now() + self.timeout;
+        let limit = Limit::after(self.timeout);
         while let Some(tid) = self.coming.pop_front() {
-            if let Err(error) = self.await_stop(tid, deadline) {
+            if let Err(error) = self.await_stop(tid, limit) {
                 let mut stuck = self.process.stuck().borrow_mut();
                 stuck.push(tid);
                 stuck.extend(self.coming.drain(..));
@@ -252,11 +253,11 @@ impl Stopped {
 
     /// Waits for the stop of a seized thread and notes its registers. A signal that was just about
     /// to be delivered is, and the thread then stops at the first instruction of the handler.
-    pub(super) fn await_stop(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
+    pub(super) fn await_stop(&mut self, tid: i32, limit: Limit) -> Result<(), StopError> {
         const LOOK: Duration = Duration::from_millis(20);
         let mut leftover = RETURN_TRIES;
         loop {
-            let event = match wait_until(tid, deadline.min(Instant::now() + LOOK), || self.reap_killed()) {
+            let event = match wait_until(tid, Limit::after(LOOK), || self.reap_killed()) {
                 Ok(event) => event,
                 // It has ended, and that was seen before.
                 Err(e) if e.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
@@ -268,10 +269,10 @@ impl Stopped {
                     self.process.stuck().borrow_mut().push(tid);
                     return Ok(());
                 }
-                if Instant::now() < deadline {
+                if !limit.is_over() {
                     continue;
                 }
-                return Err(self.timed_out(tid));
+                return Err(self.timed_out(tid, limit.waited()));
             };
             if self.on_event(tid, event, &mut leftover)? {
                 return Ok(());

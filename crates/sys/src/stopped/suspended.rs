@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::catch::RETURN_TIME;
 use super::{StopError, Stopped};
+use crate::patience::Limit;
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
@@ -59,6 +60,6 @@ impl Stopped {
             }
         }
         ptrace::interrupt(tid).map_err(|source| self.failed("interrupt", tid, source))?;
-        self.await_stop(tid, Instant::now() + self.timeout)
+        self.await_stop(tid, Limit::after(self.timeout))
     }
 }

@@ -1,7 +1,7 @@
 //! Remote system calls.
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{ADD, Batch, CallError, Process, SharedMap, arch};
+use sidestep_sys::{ADD, Batch, CallError, MemoryError, Process, SharedMap, arch};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::target::{Build, Target};
@@ -174,4 +174,22 @@ fn a_seccomp_filter_does_not_kill_for_our_calls() {
     }
     stopped.resume().unwrap();
     target.finish_well();
+}
+
+/// The end of a first thread is reported when all other threads have ended. They stood because of
+/// us, so it was waited for as long as for anything, and once more to put the thread back.
+#[test]
+fn a_first_thread_that_was_killed_in_our_call_was_waited_for() {
+    let target = Target::start(Build::Worker, &["mixed"]);
+    let process = Process::open(target.pid()).unwrap();
+    let mut stopped = process.stop().unwrap();
+    assert!(stopped.threads().len() > 1, "it has other threads");
+    let list = Va(stopped.call(arch::MMAP, [0, 4096, RW, ANON, u64::MAX, 0]).unwrap());
+    let nowhere = Batch { code: Va(16), list, len: Len(1024) };
+    let error = stopped.batch(&nowhere, &[(libc::SYS_getpid, [0; 6])]).unwrap_err();
+    let is_gone = matches!(error, CallError::Exited { .. } | CallError::Memory(MemoryError::Gone { .. }));
+    assert!(is_gone, "{error}");
+    let error = stopped.resume().unwrap_err();
+    assert!(matches!(error, CallError::Exited { .. }), "{error}");
+    assert!(!process.is_alive());
 }

@@ -1,5 +1,6 @@
 //! Which machine register stands for which register of the program, and the frame.
 
+use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::Reg as Machine;
 
 use super::emit::Mem;
@@ -26,14 +27,14 @@ pub const CALLER_SAVED: [Machine; 9] = [
 ];
 const ARGUMENTS: [Machine; 5] = [Machine::Rdi, Machine::Rsi, Machine::Rdx, Machine::Rcx, Machine::R8];
 /// Instructions that have no choice use these, so they cannot hold what is in between.
-const IMPLICIT: u16 = 1 << Machine::Rax as u16 | 1 << Machine::Rcx as u16 | 1 << Machine::Rdx as u16;
+const IMPLICIT: RegisterSet = 1 << Machine::Rax as u8 | 1 << Machine::Rcx as u8 | 1 << Machine::Rdx as u8;
 /// The System V ABI leaves this much below `rsp` alone.
 const RED_ZONE: i32 = 128;
 
 /// What a function uses.
 #[derive(Default)]
 pub struct Usage {
-    registers: u16,
+    registers: RegisterSet,
     /// It calls helpers.
     pub helpers: bool,
     /// It calls anything.
@@ -43,7 +44,7 @@ pub struct Usage {
     /// It needs the address of the thread's memory.
     pub cells: bool,
     /// Machine registers that are as at the site, and must stay so.
-    pub reserved: u16,
+    pub reserved: RegisterSet,
     /// How many registers in between its instructions need.
     scratch: usize,
     /// It compares and exchanges, which takes `rax` for `r0`.
@@ -209,9 +210,9 @@ pub struct Registers {
     /// For what is in between; only as many as [`Usage`] asked for.
     pub scratch: [Machine; 2],
     /// Registers that stand for one of the program or must stay as they are, one bit each.
-    pub taken: u16,
+    pub taken: RegisterSet,
     /// Those that must stay as they are.
-    pub reserved: u16,
+    pub reserved: RegisterSet,
 }
 
 impl Registers {

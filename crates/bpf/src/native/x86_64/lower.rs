@@ -1,5 +1,6 @@
 //! Instruction by instruction.
 
+use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::Reg as Machine;
 
 use super::allocate::{CALLEE_SAVED, CALLER_SAVED};
@@ -44,7 +45,7 @@ struct Fixup {
 /// Code of a whole program.
 pub struct Lowered {
     pub bytes: Vec<u8>,
-    pub clobbers: u16,
+    pub clobbers: RegisterSet,
     pub flags: bool,
     pub map: Vec<(usize, usize)>,
     /// Distances of jumps out of a filter.
@@ -130,7 +131,7 @@ pub struct Lower<'a> {
     pub function: &'a Function,
     index: usize,
     branches: &'a Branches,
-    changed: u16,
+    changed: RegisterSet,
     pub flags: bool,
     fixups: Vec<Fixup>,
     go: Vec<usize>,

@@ -61,6 +61,7 @@ mod intrinsic;
 mod lower;
 mod place;
 
+use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::Reg as Machine;
 
 use crate::codec::DecodeError;
@@ -99,7 +100,7 @@ pub enum Shape {
 pub struct Site {
     /// Registers whose values nobody needs any more, one bit each by their number: they are used
     /// before others.
-    pub dead: u16,
+    pub dead: RegisterSet,
     /// The register that holds the address of the thread's memory, if [`Code::cells`]: none that
     /// the program reads. All others hold what they do at the site.
     pub cells: Option<Machine>,
@@ -145,7 +146,7 @@ pub struct Code {
     /// The code; its first byte is the entry.
     pub bytes: Vec<u8>,
     /// Machine registers that it changes, one bit each by their number.
-    pub clobbers: u16,
+    pub clobbers: RegisterSet,
     /// Whether it changes the arithmetic flags.
     pub flags: bool,
     /// Whether it needs the address of the thread's memory.

@@ -18,7 +18,7 @@ use sidestep_engine::{Arguments, Cookie, Entry, Files, Place, Request, Value};
 use super::load::Loaded;
 use super::print::Printer;
 use crate::cmd::funccount::timestamp;
-use crate::cmd::{is_closed_pipe, usage};
+use crate::cmd::{is_unwanted, usage};
 use crate::flags::Bpf;
 use crate::out::outlet;
 use crate::out::sink::Sink;
@@ -68,7 +68,7 @@ pub fn run(flags: &Bpf, pid: i32, loaded: &Loaded, printer: &Printer<'_>) -> any
             run.sink.end()
         });
     match result {
-        Err(error) if !is_closed_pipe(&error) => Err(anyhow::Error::new(error).context("cannot write the results")),
+        Err(error) if !is_unwanted(&error) => Err(anyhow::Error::new(error).context("cannot write the results")),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
@@ -301,8 +301,8 @@ impl Run<'_, '_> {
     fn end(&mut self, end: End, pid: i32) -> io::Result<()> {
         self.records()?;
         self.print_maps()?;
-        self.sink.heading("Detaching...")?;
         self.sink.flush()?;
+        self.sink.progress("Detaching...");
         for (index, ring) in self.rings.iter() {
             if let Ring::PerCpu(_, lost @ 1..) = ring {
                 self.sink.warn(&format!("Total lost event count: {lost} of {}", self.maps[*index].name()));

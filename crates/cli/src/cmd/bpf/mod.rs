@@ -90,7 +90,9 @@ impl Tool for Runner<'_> {
 
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.maps(session, sink)?;
-        sink.heading("Detaching...")
+        sink.flush()?;
+        sink.progress("Detaching...");
+        Ok(())
     }
 }
 
@@ -100,7 +102,8 @@ fn heading(loaded: &Loaded, sites: usize, place: &str, sink: &mut Sink) -> io::R
         return super::funccount::attached(sites, sink);
     }
     let (programs, name) = (count(loaded.object.programs.len(), "program"), &loaded.name);
-    sink.heading(&format!("Running {programs} of {name}{place} at {}... Hit Ctrl-C to end.", count(sites, "site")))
+    sink.progress(&format!("Running {programs} of {name}{place} at {}... Hit Ctrl-C to end.", count(sites, "site")));
+    Ok(())
 }
 
 /// `1 program`, `2 programs`.

@@ -1,7 +1,6 @@
 //! `sidestep -l`: attach points, ready to be pasted back.
 
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,7 +10,7 @@ use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, pat
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::parse;
 
-use super::{attach, records, types, usdt};
+use super::{attach, paths, records, types, usdt};
 use crate::cmd::{list, usage};
 use crate::flags::Format;
 use crate::flags::script::Script;
@@ -55,7 +54,8 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
                 format!("`{text}` does not say where to look: name an object, as in uprobe:libc:*, or add -p PID");
             usage(ErrorKind::MissingRequiredArgument, &message);
         }
-        match sidestep_engine::list(&pattern, pid, &options) {
+        let patterns = paths::files(&pattern, pid);
+        match list_all(&patterns, pid, &options) {
             Ok(found) => {
                 if flags.output.detail.verbose {
                     note_refused(&pattern, pid, &options, &sink)?;
@@ -89,6 +89,19 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is found in any of the places.
+fn list_all(patterns: &[Pattern], pid: Option<i32>, options: &Options) -> Result<Vec<Listed>, SessionError> {
+    let (mut found, mut error) = (Vec::new(), None);
+    for pattern in patterns {
+        match sidestep_engine::list(pattern, pid, options) {
+            Ok(listed) => found.extend(listed),
+            Err(missing @ SessionError::NoMatch(_)) => error = Some(missing),
+            Err(error) => return Err(error),
+        }
+    }
+    error.filter(|_| found.is_empty()).map_or(Ok(found), Err)
+}
+
 /// Attach points to list.
 struct Wanted {
     points: Vec<Point>,
@@ -105,9 +118,7 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
     };
     let provider = text.split_once(':').map(|(provider, _)| provider);
     if fs::metadata(text).is_ok_and(|meta| meta.is_file()) {
-        let mut head = [0; 4];
-        let is_elf = input::open(Path::new(text)).and_then(|mut file| file.read_exact(&mut head)).is_ok();
-        if is_elf && head == *b"\x7fELF" {
+        if paths::is_object(Path::new(text)) {
             let path = fs::canonicalize(text)?.display().to_string();
             return several([format!("uprobe:{path}:*"), format!("usdt:{path}:*:*")]);
         }
@@ -116,6 +127,11 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
         return Ok(Wanted { points: points(&script, params).with_context(|| text.to_owned())?, each: true });
     }
     match provider {
+        Some("interval" | "i") if text.ends_with(":*") => {
+            // The units; the number is up to the user.
+            let text = ["hz", "ms", "s", "us"].map(|unit| format!("interval:{unit}:1 {{}} ")).concat();
+            Ok(Wanted { points: points(&text, &[])?, each: true })
+        }
         None if !matches!(text, "BEGIN" | "begin" | "END" | "end") => {
             several([format!("uprobe:*:{text}"), format!("usdt:*:*:{text}")])
         }
@@ -153,11 +169,9 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
 
 /// As an attach point is written.
 fn line(point: &Point, listed: &Listed) -> String {
-    // A path stays as it is written.
     let written = point.fields.first().map(|field| field.text.as_str()).unwrap_or_default();
-    let is_path = written.contains('/') && !written.contains(['*', '?', '[']);
-    let found = listed.object.display().to_string();
-    let (provider, object) = (point.provider.name(), if is_path { written } else { &found });
+    let object = paths::written(written, &listed.object.display().to_string());
+    let provider = point.provider.name();
     let line = match &listed.demangled {
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),
         Some(name) => format!("{provider}:{object}:cpp:\"{name}\""),

@@ -3,6 +3,7 @@
 mod attach;
 mod list;
 mod nowhere;
+mod paths;
 mod records;
 mod run;
 mod selftest;

@@ -22,8 +22,8 @@ use sidestep_lang::script::types::Type;
 use super::Source;
 use crate::cmd::funccount::attached;
 use crate::input;
-use crate::out::script::{Layout, Names, Print, Printer, Shown, values};
-use crate::out::sink::{Reader, Sink, say};
+use crate::out::script::{Layout, Names, Print, Printer, Shown, listed, values};
+use crate::out::sink::{Reader, Sink};
 use crate::out::{json, time};
 
 /// Bytes of a file that `cat` prints at most, as in bpftrace.
@@ -110,15 +110,24 @@ impl Script {
     }
 
     /// The first line: bpftrace's, or the tool's, which is no data in any case.
-    pub fn started(&self, probes: usize, quiet: bool, sink: &mut Sink) -> io::Result<()> {
+    pub fn started(&self, probes: usize, more_may_come: bool, sink: &mut Sink) -> io::Result<()> {
         if sink.json() {
             return attached(probes, sink);
         }
         match &self.layout {
-            Some(layout) => layout.heading(probes).lines().try_for_each(|line| sink.heading(line)),
-            None if quiet => Ok(()),
+            Some(layout) => {
+                match &*layout.progress(probes) {
+                    "" => {}
+                    text => sink.progress(text),
+                }
+                match &*layout.heading() {
+                    "" => Ok(()),
+                    text => sink.heading(text),
+                }
+            }
             None => {
-                say(&format!("Attached {probes} probe{}", if probes == 1 { "" } else { "s" }));
+                let so_far = if more_may_come { " so far" } else { "" };
+                sink.progress(&format!("Attached {probes} probe{}{so_far}", if probes == 1 { "" } else { "s" }));
                 Ok(())
             }
         }
@@ -268,7 +277,7 @@ impl Script {
                 if let Some(layout) = &mut self.layout {
                     let columns = layout.columns();
                     if sink.json() && columns.len() == values.len() {
-                        let members = columns.iter().zip(&values).map(|(name, value)| (name, value.json()));
+                        let members = columns.iter().zip(&values).map(|(name, value)| (name, listed(value)));
                         return sink.line(&json::line("event", json::object(members)));
                     }
                     if let Some(text) = layout.line(&values, sink.json()) {

@@ -12,7 +12,7 @@ use sidestep_lang::script::lower::Compiled;
 
 use super::nowhere::Nowhere;
 use super::run::Script;
-use super::{Source, Tool as ScriptTool, attach, selftest};
+use super::{Source, Tool as ScriptTool, attach, paths, selftest};
 use crate::cmd::explain;
 use crate::cmd::losses::Losses;
 use crate::cmd::watch::{self, Job, Pace, Tool};
@@ -99,13 +99,14 @@ pub fn run(
     let job = Job { timing: Some(&timing), ..job(flags, &bundle, &requests) };
     let mut running = Running {
         script,
+        objects: probes.iter().map(|probe| object(&compiled.probes[*probe].point)).collect(),
         probes,
-        paths: requests.iter().map(|request| path(request.pattern.object.as_deref())).collect(),
         named_by_number: requests.iter().map(|request| request.action.cookie == Cookie::Named).collect(),
         points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
         needs_symbols: needs_symbols(&compiled),
         flags,
         is_command: matches!(flags.target.target(), Target::Command(_)),
+        ended_by_a_hit: false,
         pace: Pace::default(),
         named: 0,
     };
@@ -115,9 +116,15 @@ pub fn run(
     }
 }
 
-/// An object that is a path, which stays as it is written.
-fn path(object: Option<&str>) -> Option<String> {
-    object.filter(|object| object.contains('/') && !object.contains(['*', '?', '['])).map(str::to_owned)
+/// An object as it is written.
+fn object(point: &Point) -> String {
+    point.fields.first().map(|field| field.text.clone()).unwrap_or_default()
+}
+
+/// A function and a distance from it, as attach points have them.
+fn inside(name: &str) -> Option<(&str, u64)> {
+    let (function, distance) = name.rsplit_once("+0x")?;
+    Some((function, u64::from_str_radix(distance, 16).ok()?))
 }
 
 /// What would be written where.
@@ -152,7 +159,7 @@ fn alone(
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::install(false)?;
     outlet::start()?;
-    script.started(probes, flags.output.detail.quiet, sink)?;
+    script.started(probes, false, sink)?;
     script.begin(maps, sink)?;
     script.start_intervals();
     let end = flags.more.duration.map(|duration| Instant::now() + duration);
@@ -185,14 +192,15 @@ struct Running<'a> {
     script: Script,
     /// Which of the script's probes each request is.
     probes: Vec<usize>,
-    /// The path of each request's object, if it was given as one.
-    paths: Vec<Option<String>>,
+    /// The object of each request, as it is written.
+    objects: Vec<String>,
     /// Whether the cookies of each request's probes are numbers of their names.
     named_by_number: Vec<bool>,
     points: Vec<Provider>,
     needs_symbols: bool,
     flags: &'a Flags,
     is_command: bool,
+    ended_by_a_hit: bool,
     pace: Pace,
     /// Probes whose names are known to the script.
     named: usize,
@@ -204,10 +212,14 @@ impl Running<'_> {
         for probe in session.probes()[self.named..].iter().filter(|probe| self.named_by_number[probe.request]) {
             let provider = self.points[self.probes[probe.request]].name();
             let found = probe.object.display().to_string();
-            let object = self.paths[probe.request].as_deref().unwrap_or(&found);
-            let point = format!("{provider}:{object}:{}", probe.name);
-            self.script.names.probes.insert(probe.cookie, point);
-            self.script.names.functions.insert(probe.cookie >> 32, probe.name.clone());
+            let object = paths::written(&self.objects[probe.request], &found);
+            let (function, place) = match inside(&probe.name) {
+                Some((function, 0)) => (function, function.to_owned()),
+                Some((function, distance)) => (function, format!("{function}+{distance}")),
+                None => (&*probe.name, probe.name.clone()),
+            };
+            self.script.names.probes.insert(probe.cookie, format!("{provider}:{object}:{place}"));
+            self.script.names.functions.insert(probe.cookie >> 32, function.to_owned());
         }
         self.named = session.probes().len();
     }
@@ -224,7 +236,8 @@ impl Tool for Running<'_> {
             }
         }
         let heading = if self.script.layout.is_some() { 0 } else { own };
-        self.script.started(session.probes().len() + heading, self.flags.output.detail.quiet, sink)?;
+        let more_may_come = !session.awaited().is_empty();
+        self.script.started(session.probes().len() + heading, more_may_come, sink)?;
         self.script.start_intervals();
         Ok(())
     }
@@ -241,6 +254,7 @@ impl Tool for Running<'_> {
         if let Some(maps) = session.maps() {
             if self.script.exit.is_none() {
                 self.script.records(&records, maps, sink)?;
+                self.ended_by_a_hit = self.script.exit.is_some();
                 self.script.tick(maps, sink)?;
             }
         }
@@ -277,6 +291,10 @@ impl Tool for Running<'_> {
 
     fn wants_symbols(&self) -> bool {
         self.needs_symbols
+    }
+
+    fn ends_at_a_hit(&self) -> bool {
+        self.ended_by_a_hit
     }
 
     fn ends_command(&self) -> bool {

@@ -30,7 +30,7 @@ impl Tool for Bashreadline {
 struct Lines;
 
 impl Layout for Lines {
-    fn heading(&self, _probes: usize) -> String {
+    fn heading(&self) -> String {
         format!("{:<9} {:<7} COMMAND", "TIME", "PID")
     }
 

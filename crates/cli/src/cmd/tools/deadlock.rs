@@ -112,7 +112,7 @@ struct Locks {
 }
 
 impl Layout for Locks {
-    fn heading(&self, _probes: usize) -> String {
+    fn progress(&self, _probes: usize) -> String {
         "Tracing... Hit Ctrl-C to end.".to_owned()
     }
 

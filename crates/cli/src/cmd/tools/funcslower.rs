@@ -99,17 +99,18 @@ struct Calls {
 }
 
 impl Layout for Calls {
-    fn heading(&self, _probes: usize) -> String {
+    fn progress(&self, _probes: usize) -> String {
+        format!("Tracing function calls slower than {} {}... Ctrl+C to quit.", self.limit, self.unit)
+    }
+
+    fn heading(&self) -> String {
         if self.folded {
             return String::new();
         }
         let time = if self.columns[0] == "comm" { String::new() } else { format!("{:<10} ", "TIME") };
         let args = if self.columns.contains(&"arg0") { " ARGS" } else { "" };
         let latency = format!("LAT({})", self.unit);
-        format!(
-            "Tracing function calls slower than {} {}... Ctrl+C to quit.\n{time}{:<14} {:<6} {latency:>7} {:>16} FUNC{args}",
-            self.limit, self.unit, "COMM", "PID", "RVAL"
-        )
+        format!("{time}{:<14} {:<6} {latency:>7} {:>16} FUNC{args}", "COMM", "PID", "RVAL")
     }
 
     fn columns(&self) -> &[&str] {
@@ -128,13 +129,12 @@ impl Layout for Calls {
                 ("latency_ns", Shown::Int(ns)) => {
                     lat = format!("{:7.2}", *ns as f64 / self.nanos as f64);
                 }
-                ("retval", Shown::Int(value)) => out.push_str(&format!("{lat} {:16x}", *value as u64)),
+                ("retval", value) => out.push_str(&format!("{lat} {:16x}", value.number()? as u64)),
                 ("stack", value) => {
                     stack = frames(value).iter().map(|frame| format!("    {frame}\n")).collect();
                 }
                 ("func", value) => out.push_str(&format!(" {}", value.text())),
-                (_, Shown::Int(value)) => out.push_str(&format!(" {:#x}", *value as u64)),
-                _ => return None,
+                (_, value) => out.push_str(&format!(" {:#x}", value.number()? as u64)),
             }
         }
         Some(format!("{out}\n{stack}"))

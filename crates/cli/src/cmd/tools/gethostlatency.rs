@@ -28,7 +28,7 @@ impl Tool for Gethostlatency {
 struct Lookups;
 
 impl Layout for Lookups {
-    fn heading(&self, _probes: usize) -> String {
+    fn heading(&self) -> String {
         format!("{:<9} {:<7} {:<16} {:>10} HOST", "TIME", "PID", "COMM", "LATms")
     }
 

@@ -8,7 +8,8 @@ use sidestep_engine::{list, pattern};
 use super::{Tool, every, spec};
 use crate::flags::Output;
 use crate::flags::tools::{Memleak, Run, Sort};
-use crate::out::script::{Cell, Layout, Line, Shown, frames};
+use crate::out::json;
+use crate::out::script::{Cell, Layout, Line, Shown, frames, listed};
 use crate::out::sink::say;
 
 /// Functions that give memory: what size they are asked for, and where it is.
@@ -172,7 +173,7 @@ struct Leaks {
 }
 
 impl Layout for Leaks {
-    fn heading(&self, _probes: usize) -> String {
+    fn progress(&self, _probes: usize) -> String {
         let pids: Vec<String> = self.pids.iter().map(ToString::to_string).collect();
         match &*pids {
             [_, ..] => format!("Attaching to pid {}, Ctrl+C to quit.", pids.join(", ")),
@@ -180,10 +181,7 @@ impl Layout for Leaks {
         }
     }
 
-    fn map(&mut self, name: &str, rows: &[Line], json: bool) -> Option<String> {
-        if json {
-            return None;
-        }
+    fn map(&mut self, name: &str, rows: &[Line], is_json: bool) -> Option<String> {
         let row = |row: &Line| match (&*row.keys, &row.cell) {
             ([stack], Cell::Value(value)) => Some((stack.clone(), value.text())),
             _ => None,
@@ -197,6 +195,13 @@ impl Layout for Leaks {
         let text = |(stack, number): (Shown, String)| {
             let other = self.others.get(&stack.text()).map_or("?", String::as_str);
             let (bytes, count) = if self.sort == Sort::Size { (&*number, other) } else { (other, &*number) };
+            if is_json {
+                let numbers = [("bytes", bytes), ("allocations", count)];
+                let numbers = numbers.into_iter().filter_map(|(name, text)| Some((name, text.parse().ok()?)));
+                let numbers = numbers.map(|(name, number)| (name, json::number(number)));
+                let data = json::object([("stack", listed(&stack))].into_iter().chain(numbers));
+                return json::line("leak", data) + "\n";
+            }
             let frames: String = frames(&stack).iter().map(|frame| format!("\t\t{frame}\n")).collect();
             format!("\t{bytes} bytes in {count} allocations from stack\n{frames}")
         };

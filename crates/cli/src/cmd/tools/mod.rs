@@ -14,15 +14,16 @@ mod stackcount;
 pub mod tplist;
 mod trace;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::CommandFactory;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 
 use super::script;
 use crate::flags::tools::{Run, Tools};
-use crate::flags::{Cli, Output, TargetFlags};
+use crate::flags::{self, Cli, Output, TargetFlags};
 use crate::out::script::Layout;
 
 /// Why `-K` is no flag here.
@@ -106,7 +107,7 @@ pub fn list(flags: &Tools) -> anyhow::Result<ExitCode> {
         usage("tools", ErrorKind::InvalidValue, &format!("there is no tool \"{name}\"; `sidestep tools` lists them"));
     }
     let words = ["sidestep", name, "--print"].into_iter().chain(rest.iter().map(String::as_str));
-    super::run(Cli::parse_from(words))
+    super::run(flags::parse(words.map(OsString::from).collect()))
 }
 
 /// A mistake on the command line of a tool.

@@ -175,7 +175,7 @@ struct Calls {
 }
 
 impl Layout for Calls {
-    fn heading(&self, _probes: usize) -> String {
+    fn heading(&self) -> String {
         let mut line = format!("{:<12} {:<18} {:<16} {:<7} {:<6}", "FUNC", "TIME(s)", "COMM", "PID", "LEN");
         for (column, text) in [("uid", "UID"), ("tid", "TID"), ("latency_ns", "LAT(ms)")] {
             if self.columns.contains(&column) {

@@ -1,9 +1,11 @@
 //! `stackcount`: which stacks lead to functions, and how often?
 
 use super::{KERNEL_STACKS, Tool, every, spec};
-use crate::flags::Output;
+use crate::cmd::funccount::functions;
 use crate::flags::tools::{Run, Stackcount};
-use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, function, merged};
+use crate::flags::{Format, Output};
+use crate::out::json;
+use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, function, listed, merged};
 
 impl Tool for Stackcount {
     const NAME: &'static str = "stackcount";
@@ -51,7 +53,7 @@ impl Tool for Stackcount {
 impl Stackcount {
     /// Frames have addresses.
     fn addresses(&self) -> bool {
-        self.output.detail.verbose && !self.output.folded && !self.output.json
+        self.output.detail.verbose && !self.output.folded && self.output().format == Format::Text
     }
 }
 
@@ -64,16 +66,13 @@ struct Stacks {
 }
 
 impl Layout for Stacks {
-    fn heading(&self, probes: usize) -> String {
-        match self.folded {
-            true => String::new(),
-            false => format!("Tracing {probes} functions for \"{}\"... Hit Ctrl-C to end.", self.pattern),
-        }
+    fn progress(&self, probes: usize) -> String {
+        format!("Tracing {} for \"{}\"... Hit Ctrl-C to end.", functions(probes), self.pattern)
     }
 
-    fn map(&mut self, _name: &str, rows: &[Line], json: bool) -> Option<String> {
-        if json {
-            return None;
+    fn map(&mut self, _name: &str, rows: &[Line], is_json: bool) -> Option<String> {
+        if is_json {
+            return rows.iter().map(|row| Some(self.object(row)? + "\n")).collect();
         }
         let rows: Option<Vec<_>> = rows.iter().map(|row| self.row(row)).collect();
         let line = |(text, count): (String, i128)| match self.folded {
@@ -98,6 +97,14 @@ impl Stacks {
             frames(stack).iter().map(name).collect::<String>() + &thread
         };
         Some((text, *count))
+    }
+
+    /// A stack in JSON.
+    fn object(&self, row: &Line) -> Option<String> {
+        let (Some(stack), Cell::Value(count)) = (row.keys.last(), &row.cell) else { return None };
+        let thread = ["pid", "comm"].into_iter().zip(&row.keys[..row.keys.len() - 1]);
+        let members = thread.chain([("stack", stack), ("count", count)]);
+        Some(json::line("stack", json::object(members.map(|(name, value)| (name, listed(value))))))
     }
 
     fn frame(&self, frame: &str) -> String {

@@ -79,7 +79,7 @@ struct Calls {
 }
 
 impl Layout for Calls {
-    fn heading(&self, _probes: usize) -> String {
+    fn heading(&self) -> String {
         self.rows.heading()
     }
 
@@ -135,15 +135,12 @@ impl Calls {
 }
 
 fn word(values: &mut Iter<Shown>) -> Option<u64> {
-    match values.next()? {
-        Shown::Int(n) => Some(*n as u64),
-        _ => None,
-    }
+    values.next()?.number().map(|n| n as u64)
 }
 
 fn plain(value: &Shown) -> Value {
-    match value {
-        Shown::Int(n) => Value::Int(*n as u64),
-        value => Value::Str(value.bytes()),
+    match value.number() {
+        Some(n) => Value::Int(n as u64),
+        None => Value::Str(value.bytes()),
     }
 }

@@ -2,12 +2,12 @@
 
 mod markdown;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use sidestep_lang::script::config::SETTINGS;
 
-use crate::flags::Cli;
+use crate::flags::help;
 
 const EXIT_STATUS: &str = "\
 0 after a session that was ended, by Ctrl-C for example; N after exit(N) of a script; the status of the command that was \
@@ -22,6 +22,7 @@ const LANGUAGE: &[&str] = &[
     include_str!("../../../../../docs/guide/language/builtins.md"),
     include_str!("../../../../../docs/guide/language/functions.md"),
     include_str!("../../../../../docs/guide/language/config.md"),
+    include_str!("../../../../../docs/guide/language/newer.md"),
 ];
 
 /// A page, in roff.
@@ -36,7 +37,7 @@ pub struct Page {
 
 /// All pages: `sidestep(1)`, one per command, and the language.
 pub fn pages() -> Vec<Page> {
-    let mut command = Cli::command();
+    let mut command = help::command();
     command.build();
     let mut pages = vec![main_page(&command)];
     pages.extend(command.get_subcommands().map(command_page));
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn every_flag_of_every_command_is_there() {
-        let mut command = Cli::command();
+        let mut command = help::command();
         command.build();
         let pages = pages();
         for sub in command.get_subcommands() {

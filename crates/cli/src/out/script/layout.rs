@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 
 use super::map::Line;
 use super::value::Shown;
+use crate::out::json;
 
 /// How results are shown. Each function has the language's own way as its default.
 pub trait Layout {
-    /// The first lines, with how many probes there are.
-    fn heading(&self, _probes: usize) -> String {
+    /// What the tool does from now on, with how many probes there are.
+    fn progress(&self, _probes: usize) -> String {
+        String::new()
+    }
+
+    /// The first line of its table.
+    fn heading(&self) -> String {
         String::new()
     }
 
@@ -46,8 +52,16 @@ pub trait Layout {
 /// The frames of a stack, innermost first, as the language prints them.
 pub fn frames(stack: &Shown) -> Vec<String> {
     match stack {
-        Shown::Lines(text) => text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect(),
+        Shown::Stack(text) => text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// A value of a tool in JSON: a stack is a list of its frames, innermost first.
+pub fn listed(value: &Shown) -> String {
+    match value {
+        Shown::Stack(_) => json::array(frames(value).iter().map(|frame| json::string(frame))),
+        value => value.json(),
     }
 }
 
@@ -87,10 +101,10 @@ mod tests {
 
     #[test]
     fn stacks_are_folded() {
-        let stack = Shown::Lines("\n        malloc+0\n        operator+(A, B)+12\n        0x55d0\n".to_owned());
+        let stack = Shown::Stack("\n        malloc+0\n        operator+(A, B)+12\n        0x55d0\n".to_owned());
         assert_eq!(folded(&stack), "0x55d0;operator+(A, B);malloc");
         assert_eq!(frames(&stack), ["malloc+0", "operator+(A, B)+12", "0x55d0"]);
-        assert_eq!(folded(&Shown::Lines("\n        f(a;b)+1\n".to_owned())), "f(a:b)");
+        assert_eq!(folded(&Shown::Stack("\n        f(a;b)+1\n".to_owned())), "f(a:b)");
         assert_eq!(function("operator+"), "operator+");
         assert_eq!(function("left+16@/src/a.c:7"), "left");
         assert_eq!(function("[inlined] serve@/src/a.h:30"), "serve");

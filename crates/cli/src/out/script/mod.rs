@@ -8,6 +8,6 @@ mod meaning;
 mod series;
 mod value;
 
-pub use layout::{Layout, folded, frames, function, merged};
+pub use layout::{Layout, folded, frames, function, listed, merged};
 pub use map::{Cell, Line, Print, Printer};
 pub use value::{Names, Shown, values};

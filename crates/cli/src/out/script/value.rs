@@ -54,6 +54,8 @@ pub enum Shown {
     Text(Vec<u8>),
     /// Lines of ours, whose parts are escaped.
     Lines(String),
+    /// The same: a frame each, innermost first, after an empty one.
+    Stack(String),
     /// Bytes.
     Bytes(Vec<u8>),
     /// Values.
@@ -71,12 +73,20 @@ pub enum Shown {
 }
 
 impl Shown {
+    /// A number, also one that has a name, such as an address.
+    pub fn number(&self) -> Option<i128> {
+        match self {
+            Shown::Int(n) | Shown::Named(n, _) => Some(*n),
+            _ => None,
+        }
+    }
+
     /// As it stands in a row, which it cannot leave.
     pub fn text(&self) -> String {
         match self {
             Shown::Int(n) => n.to_string(),
             Shown::Text(bytes) => escape::row_of(bytes),
-            Shown::Lines(text) => text.clone(),
+            Shown::Lines(text) | Shown::Stack(text) => text.clone(),
             Shown::Bytes(bytes) => escaped(bytes, 'r'),
             Shown::Tuple(parts) => {
                 let parts: Vec<String> = parts.iter().map(Shown::text).collect();
@@ -143,7 +153,7 @@ impl Shown {
         match self {
             Shown::Int(n) => Printed::Int(*n as u64),
             Shown::Text(bytes) => Printed::Text(bytes.clone()),
-            Shown::Tuple(_) | Shown::Lines(_) => Printed::Own(self.text()),
+            Shown::Tuple(_) | Shown::Lines(_) | Shown::Stack(_) => Printed::Own(self.text()),
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
             Shown::Named(n, _) => Printed::Named(*n as u64, self.text()),
             Shown::Bool(truth) => Printed::Named((*truth).into(), self.text()),
@@ -203,7 +213,7 @@ impl Names {
             Type::Pointer(_) => data::address(word),
             Type::Enum(of) => data::named(of, word),
             Type::Int { signed: true, .. } => Shown::Int((word as i64).into()),
-            Type::Stack(stack) => Shown::Lines(self.stack(*stack, word, maps)),
+            Type::Stack(stack) => Shown::Stack(self.stack(*stack, word, maps)),
             Type::Symbol => Shown::Lines(escape::row(&self.symbol(word)).into_owned()),
             Type::Probe { func } => Shown::Lines(escape::row(&self.probe(word, *func)).into_owned()),
             Type::Meaning(of) => Shown::Text(meaning::text(*of, word).into_bytes()),

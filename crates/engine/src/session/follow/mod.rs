@@ -102,7 +102,7 @@ impl Follow {
             self.executed(index, session);
         }
         session.others.retain_mut(|other| other.poll() == TargetState::Running);
-        for pid in self.family.take_refused() {
+        for pid in self.take_refused() {
             session.leave_stranger(pid);
         }
         !self.executing.is_empty() || self.wanted.options.listens() && self.look(session)
@@ -299,8 +299,13 @@ impl Follow {
         }
     }
 
+    /// Processes that had the memory without being of the family, each once.
+    pub fn take_refused(&mut self) -> Vec<i32> {
+        self.family.take_refused()
+    }
+
     /// Takes the probes out of all children.
-    pub fn detach_children(mut self) -> Result<(), SessionError> {
+    pub fn detach_children(&mut self) -> Result<(), SessionError> {
         let mut result = Ok(());
         let mut failed = HashSet::new();
         if !self.wanted.options.listens() {

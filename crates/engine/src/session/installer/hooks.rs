@@ -267,8 +267,8 @@ impl Installer {
                 Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
         }
-        // There, handlers of 32-bit programs return.
-        let vdso = if arch::ISA == Isa::X86 { objects::vdso(process) } else { None };
+        // Signal handlers may return there.
+        let vdso = if arch::RETURNS_IN_VDSO { objects::vdso(process) } else { None };
         if let Some(vdso) = vdso.filter(|vdso| self.hooked.insert((GUARDS, vdso.range.start))) {
             let guards = plan_sigreturns(&vdso.object, &numbers);
             hooks.extend(place_guards(&vdso, &guards).map(guard));

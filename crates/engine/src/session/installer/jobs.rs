@@ -60,6 +60,7 @@ pub(super) fn describe(jobs: &Jobs, p: &Planned, desc: ProbeDesc) -> Option<Prob
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
 pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
+    let handler = if loaded.object.is_go() { handler.on_goroutine() } else { handler };
     let site = plan.site.offset(loaded.bias);
     let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
     // A site of our own is not promoted, nor one with an exit: its handler is between the copies.

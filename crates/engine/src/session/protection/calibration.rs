@@ -11,10 +11,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::Va;
 use sidestep_plan::Technique;
+use sidestep_sys::Limit;
 
 use crate::api::{Action, Bundle, FuncPattern, Missing, Options, Pattern, Request, Target};
 use crate::session::Session;
@@ -132,13 +133,13 @@ impl Process {
     }
 
     fn answer(&mut self, mut session: Option<&mut Session>) -> Result<String, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let limit = Limit::after(PATIENCE);
         loop {
             match self.answers.recv_timeout(DRAIN) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Disconnected) => return Err("the process for it has ended".to_owned()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
-                    return Err(format!("it took more than {} s", PATIENCE.as_secs()));
+                Err(RecvTimeoutError::Timeout) if limit.is_over() => {
+                    return Err(format!("it took more than {:?}", limit.waited()));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(session) = session.as_mut() {

@@ -42,10 +42,13 @@ pub(super) fn map_shared(
     let own_len = if theirs.is_some() { layout.common_off } else { layout.shared_len };
     let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
     let mut remote = Remote(stopped);
-    let shared = View::from_target_fd(pid, fd, own_len);
-    let shared_va = remote.map_shared(aside, fd, Len(layout.shared_len));
-    let over = match (theirs, &shared_va) {
-        (Some(theirs), Ok(at)) => {
+    // Without a header no controller would find the mapping: it is made when there is room for one.
+    let mapped = View::from_target_fd(pid, fd, own_len).map_err(SessionError::from).and_then(|view| {
+        let at = remote.map_shared(aside, fd, Len(layout.shared_len))?;
+        Ok((at, view))
+    });
+    let over = match (theirs, &mapped) {
+        (Some(theirs), Ok((at, _))) => {
             let at = Va(at.0 + layout.common_off);
             remote.map_over(at, theirs, layout.common_off, Len(layout.shared_len))
         }
@@ -53,15 +56,7 @@ pub(super) fn map_shared(
     };
     remote.close(fd)?;
     theirs.map_or(Ok(()), |fd| remote.close(fd))?;
-    let (shared_va, shared) = match (shared_va, shared) {
-        (Ok(at), Ok(view)) => (at, view),
-        (Err(error), _) => return Err(error.into()),
-        // Without a header no controller would find the mapping.
-        (Ok(at), Err(error)) => {
-            Remote(stopped).unmap(at, Len(layout.shared_len))?;
-            return Err(error.into());
-        }
-    };
+    let (shared_va, shared) = mapped?;
     let parts = [(0, Some(&shared)), (layout.common_off, common.filter(|_| theirs.is_some()))];
     let checked = over.map_err(SessionError::from).and_then(|()| is_mapped(stopped, shared_va, &parts));
     if let Err(error) = checked {

@@ -1,17 +1,8 @@
 //! Jumps, calls and returns.
 
 use super::{Asm, Cond, Label, Reg};
+use crate::patch::OutOfReach;
 use crate::{Isa, Va};
-
-/// A branch from generated code does not reach its target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("generated code at {from} cannot reach {to}: more than 2 GiB apart")]
-pub struct OutOfReach {
-    /// Where the branch is.
-    pub from: Va,
-    /// Where it should go.
-    pub to: Va,
-}
 
 impl Asm {
     /// `jcc label`
@@ -61,7 +52,7 @@ impl Asm {
         let from = self.here();
         let rel = match self.isa {
             Isa::X86 => (to.since(from) - 5) as i32,
-            Isa::X64 => i32::try_from(to.since(from) - 5).map_err(|_| OutOfReach { from, to })?,
+            _ => i32::try_from(to.since(from) - 5).map_err(|_| OutOfReach { from, to })?,
         };
         self.bytes.push(opcode);
         self.imm32(rel);
@@ -91,7 +82,7 @@ impl Asm {
                 self.raw(&[0xe9]);
                 self.imm32(distance);
             }
-            Isa::X64 => {
+            _ => {
                 self.raw(&[0xff, 0x25, 0, 0, 0, 0]);
                 self.raw(&target.0.to_le_bytes());
             }
@@ -102,7 +93,7 @@ impl Asm {
     pub fn jmp_by(&mut self, word: Va) {
         let operand = match self.isa {
             Isa::X86 => word.0 as u32,
-            Isa::X64 => (word.since(self.here()) - 6) as u32,
+            _ => (word.since(self.here()) - 6) as u32,
         };
         self.raw(&[0xff, 0x25]);
         self.raw(&operand.to_le_bytes());

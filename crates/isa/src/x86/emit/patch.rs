@@ -1,8 +1,9 @@
 //! What is written at sites, and what is rewritten later.
 
 use super::short::{self, THREAD_POINTER_32_LEN};
-use super::{Asm, OutOfReach, THREAD_POINTER_LEN};
-use crate::{Isa, Va};
+use super::{Asm, THREAD_POINTER_LEN};
+use crate::patch::OutOfReach;
+use crate::{Isa, Len, Va};
 
 /// The patch of a trap site: `int3`.
 pub const TRAP_PATCH: [u8; 1] = [0xcc];
@@ -14,6 +15,13 @@ pub fn jump_patch(isa: Isa, site: Va, detour: Va) -> Result<[u8; 5], OutOfReach>
     let mut patch = [0; 5];
     patch.copy_from_slice(&asm.finish());
     Ok(patch)
+}
+
+/// Where the jump at the start of some bytes leads, if it is one of [`jump_patch`].
+#[must_use]
+pub fn jump_patch_target(isa: Isa, bytes: &[u8], at: Va) -> Option<Va> {
+    let [0xe9, a, b, c, d, ..] = *bytes else { return None };
+    Some(isa.wrap(at.plus(Len(5)).offset(i32::from_le_bytes([a, b, c, d]).into())))
 }
 
 /// The 2-byte patch that leads to an island nearby.
@@ -81,7 +89,7 @@ mod tests {
                 a.push(reg);
                 match isa {
                     Isa::X86 => a.thread_pointer_32(reg, through_self),
-                    Isa::X64 => a.thread_pointer(reg, through_self),
+                    _ => a.thread_pointer(reg, through_self),
                 }
                 a.pop(reg);
                 a.finish()

@@ -54,7 +54,7 @@ pub fn prepare(isa: Isa, bytes: &[u8]) -> Option<Op> {
         short: u8::from(isa == Isa::X86),
         value: 0,
     };
-    if insn.is_nop() || insn.is_endbr() {
+    if insn.is_nop() || insn.is_target_mark() {
         return Some(op);
     }
     match iced.code() {
@@ -120,7 +120,7 @@ fn address(insn: &Insn, op: Op) -> Option<Op> {
             && iced.memory_index() == Register::None;
     let (base, value) = match iced.memory_base() {
         Register::EIP => return None,
-        Register::RIP => (op::RIP, insn.rip_target()?.0),
+        Register::RIP => (op::RIP, insn.pc_target()?.0),
         base => (term(base), iced.memory_displacement64()),
     };
     Some(Op {

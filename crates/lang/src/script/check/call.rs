@@ -321,7 +321,11 @@ impl Checker<'_> {
                 let mut numbers = Vec::new();
                 for arg in &args[1..] {
                     match self.expr(arg)?.kind {
-                        ValueKind::Int(n) => numbers.push(n),
+                        ValueKind::Int(n) if i64::try_from(n).is_ok() => numbers.push(n),
+                        ValueKind::Int(n) => {
+                            let message = format!("print() cannot use a negative number ({})", n as i64);
+                            return self.error(arg.span, message);
+                        }
                         _ => return self.error(arg.span, "print() expects an integer literal here"),
                     }
                 }

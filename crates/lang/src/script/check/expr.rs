@@ -7,7 +7,7 @@ use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::{COMM, NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::times;
-use super::{Checker, Checking, advice};
+use super::{Checker, Checking, advice, literal};
 
 /// What only the kernel knows.
 const KERNEL: &[&str] = &["kstack", "ksym", "curtask", "cgroup", "ctx", "numaid", "jiffies", "kaddr"];
@@ -79,7 +79,10 @@ impl Checker<'_> {
                     None => self.unknown(),
                 },
             },
-            ExprKind::Unary(op, of) => self.unary(*op, of, span),
+            ExprKind::Unary(op, of) => {
+                self.literals(expr)?;
+                self.unary(*op, of, span)
+            }
             ExprKind::Step(step, of) => match &of.kind {
                 ExprKind::Var(name) => {
                     let ty = self.var(name, of.span)?.ty;
@@ -108,6 +111,11 @@ impl Checker<'_> {
                 _ => self.error(span, "The ++ and -- operators must be applied to a map or variable"),
             },
             ExprKind::Binary(op, a, b) => {
+                // A result above the largest number with a sign has none, and one below 0 has one.
+                if let Some(n) = self.literals(expr)?.filter(|n| !(0..=i128::from(i64::MAX)).contains(n)) {
+                    let ty = if n < 0 { Type::INT } else { Type::UINT };
+                    return Ok(Value { ty, kind: ValueKind::Int(n as u64) });
+                }
                 let (first, second) = (self.expr(a), self.expr(b)?);
                 let first = first?;
                 // A parameter that is missing is the text "" beside a text.
@@ -377,6 +385,16 @@ impl Checker<'_> {
             "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.";
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
         Ok(Value { ty, kind: ValueKind::Divide(op, unsigned, a, b, warning) })
+    }
+
+    /// The number that an expression of literals is, which must fit.
+    fn literals(&mut self, expr: &Expr) -> Checking<Option<i128>> {
+        match literal::exact(expr) {
+            Some(Err(literal::Overflow)) => {
+                self.error(expr.span, "unable to fold literals due to overflow or underflow")
+            }
+            number => Ok(number.and_then(Result::ok)),
+        }
     }
 
     /// A pointer and a number that is added to it: both as numbers, and what the pointer leads to.

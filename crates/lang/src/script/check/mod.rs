@@ -15,6 +15,7 @@ mod field;
 mod go;
 mod kind;
 mod known;
+mod literal;
 mod macros;
 mod memory;
 mod net;

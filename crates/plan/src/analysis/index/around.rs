@@ -58,7 +58,7 @@ impl Analysis {
         found.edges.sort();
         let mut named = std::mem::take(&mut found.named);
         named.extend(code.pointers.iter().filter(|p| wanted.is_near(**p)));
-        if code.isa == Isa::X64 {
+        if code.isa.limits().words_name_code {
             for section in code.data.iter().chain(&code.text) {
                 words(section, code, &mut named);
             }

@@ -1,5 +1,5 @@
 //! x86-64 and x86-32: detours, and the code that they share.
 
-pub mod detour;
-pub mod faults;
-pub mod thunk;
+pub(crate) mod detour;
+pub(crate) mod faults;
+pub(crate) mod thunk;

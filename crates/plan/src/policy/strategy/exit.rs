@@ -4,11 +4,10 @@
 //! The handler runs right before the exit, which is one of the displaced instructions. Those in
 //! front of it run first.
 
-use sidestep_isa::x86::{Flow, relocated_len};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Flow, Len, Va, relocated_len};
 
 use super::site::Site;
-use super::{JUMP, Shape, attempt, locate, resume};
+use super::{Shape, attempt, locate, resume};
 use crate::analysis::exits::Exit;
 use crate::analysis::index::Index;
 use crate::policy::plan::{Plan, Refusal, Rejected, SiteKind, Technique};
@@ -89,13 +88,13 @@ pub fn plan_exit(
 fn group(index: &Index<'_>, exit: Va) -> Vec<Va> {
     let mut all = vec![exit];
     let mut at = exit;
-    let reach = if index.code().go { i64::MAX } else { JUMP as i64 };
+    let reach = if index.code().go { i64::MAX } else { index.code().isa.limits().jump as i64 };
     while all.len() <= BEFORE && exit.since(at) < reach {
         // Behind an instruction that others jump to, the jump cannot reach back.
         let before = at.offset(-1);
         let Some((_, stretch)) = index.stretch(before) else { break };
         let Some(insn) = stretch.insn_start(before).and_then(|start| index.code().insn_at(start)) else { break };
-        let leads = insn.next() == at && insn.flow() == Flow::Next && !insn.is_endbr() && !insn.is_int3();
+        let leads = insn.next() == at && insn.flow() == Flow::Next && !insn.is_target_mark() && !insn.is_breakpoint();
         if !leads || index.arrival(at, at.plus(Len(1))).is_some() || index.is_start(at) {
             break;
         }
@@ -131,7 +130,7 @@ fn climb<'i, 'a>(
         let found = climb_go(before, end, room, rejected);
         return found.or_else(|| attempt_pun(own, end, room.as_deref_mut()?, rejected));
     }
-    let room = room.as_deref_mut()?;
+    let room = room.as_deref_mut().filter(|_| own.has_overlaps())?;
     // The more instructions, the more bytes of the jump can be chosen.
     for site in sites.iter().rev() {
         if let Some(found) = attempt_pun(site, end, room, rejected) {
@@ -156,7 +155,7 @@ fn attempt_pun<'i, 'a>(
     rejected: &mut Vec<Rejected>,
 ) -> Option<(Site<'i, 'a>, Shape)> {
     let len = end.since(site.va) as usize;
-    if len > JUMP {
+    if len > site.jump() {
         return None;
     }
     let shape = site.closed(end).and_then(|()| site.pun(len, room));

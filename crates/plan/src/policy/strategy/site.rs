@@ -1,13 +1,11 @@
 //! The place that is going to be written: what each technique needs there, and whether it is so.
 
-use sidestep_isa::x86::emit::TRAP_PATCH;
-use sidestep_isa::x86::{self, Insn, relocated_len};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::syscalls::is_call;
+use sidestep_isa::{DecodeError, Flow, INSN_MAX, Insn, Len, Va, relocated_len, sweep};
 
-use super::{JUMP, Shape};
+use super::Shape;
 use crate::analysis::index::Index;
 use crate::analysis::sweep::{Borders, Stretch};
-use crate::analysis::syscalls;
 use crate::fixed::Fixed;
 use crate::object::Extent;
 use crate::policy::lead::{Lead, Needs, Placement};
@@ -35,11 +33,11 @@ pub(super) struct Site<'i, 'a> {
 impl<'i, 'a> Site<'i, 'a> {
     /// Finds the first byte to write and decodes what is there.
     pub fn new(index: &'i Index<'a>, stretch: &'i Stretch, asked: Va) -> Result<Site<'i, 'a>, Reason> {
-        let at = |va| index.code.insn_at(va).ok_or(x86::DecodeError { at: va });
+        let at = |va| index.code.insn_at(va).ok_or(DecodeError { at: va });
         let mut first = at(asked)?;
         // A mark for indirect branches stays where it is. Unless a loop starts right behind it: its
         // rounds are no hits.
-        if first.is_endbr() && !index.is_loop_head(first.next()) {
+        if first.is_target_mark() && !index.is_loop_head(first.next()) {
             first = at(first.next())?;
         }
         // So does what the program changes itself at the start of a function. All of the function's
@@ -50,7 +48,7 @@ impl<'i, 'a> Site<'i, 'a> {
                 first = at(start.plus(len))?;
             }
         }
-        if first.is_int3() {
+        if first.is_breakpoint() {
             return Err(Reason::Breakpoint);
         }
         let va = first.va();
@@ -83,6 +81,17 @@ impl<'i, 'a> Site<'i, 'a> {
         }
     }
 
+    /// Bytes of the jump that is written.
+    pub fn jump(&self) -> usize {
+        self.index.code.isa.limits().jump
+    }
+
+    /// Whether instructions have any length, so that a jump may overlap the next one, and a shorter
+    /// jump may lead to it.
+    pub fn has_overlaps(&self) -> bool {
+        self.index.code.isa.limits().overlaps
+    }
+
     /// Whether one of the techniques is possible that need no room.
     fn is_proven(&self) -> bool {
         self.nop().is_ok() || self.single().is_ok() || self.several(true).is_ok()
@@ -111,8 +120,8 @@ impl<'i, 'a> Site<'i, 'a> {
             return Err(clause);
         }
         index.control_flow_known(first.va(), Va(va.0 + 1))?;
-        let second = index.code.insn_at(va).ok_or(x86::DecodeError { at: va })?;
-        if second.is_int3() || index.stays(&second).is_some() {
+        let second = index.code.insn_at(va).ok_or(DecodeError { at: va })?;
+        if second.is_breakpoint() || index.stays(&second).is_some() {
             return Err(Reason::NextStays { insn: second });
         }
         let code = index.code.text_from(va).unwrap_or_default();
@@ -122,13 +131,13 @@ impl<'i, 'a> Site<'i, 'a> {
             return Err(Reason::NextMayFault { insn: second });
         }
         // A guard of a system call may need these bytes.
-        let near = x86::sweep(index.code.isa, &code[..code.len().min(GUARDED)], va).map_while(Result::ok);
+        let near = sweep(index.code.isa, &code[..code.len().min(GUARDED)], va).map_while(Result::ok);
         let mut own = near.take_while(|insn| insn.va() < stretch.end);
-        if own.any(|insn| syscalls::is_call(index.code.isa, &code[insn.va().since(va) as usize..])) {
+        if own.any(|insn| is_call(index.code.isa, &code[insn.va().since(va) as usize..])) {
             return Err(Reason::SyscallNear);
         }
         let bytes = self.code.get(..first.len()).unwrap_or_default();
-        let mut insn = DisplacedInsn { va: first.va(), bytes: [0; x86::decode::INSN_MAX], len: first.len() as u8 };
+        let mut insn = DisplacedInsn { va: first.va(), bytes: [0; INSN_MAX], len: first.len() as u8 };
         insn.bytes[..bytes.len()].copy_from_slice(bytes);
         Ok(Site { index, stretch, asked, va, code, first: second, lead: Some(Lead { insn, passed }) })
     }
@@ -146,8 +155,8 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     pub fn nop(&self) -> Result<usize, Reason> {
-        if !self.first.is_nop() || self.first.len() < JUMP {
-            return Err(Reason::NoNop { insn: self.first, needed: JUMP });
+        if !self.first.is_nop() || self.first.len() < self.jump() {
+            return Err(Reason::NoNop { insn: self.first, needed: self.jump() });
         }
         self.no_arrival(self.first.len())?;
         Ok(self.first.len())
@@ -155,16 +164,16 @@ impl<'i, 'a> Site<'i, 'a> {
 
     pub fn single(&self) -> Result<usize, Reason> {
         let len = self.first.len();
-        if len >= JUMP {
+        if len >= self.jump() {
             self.no_arrival(len)?;
             return Ok(len);
         }
         if self.first.falls_through() {
-            return Err(Reason::TooShort { insn: self.first, needed: JUMP });
+            return Err(Reason::TooShort { insn: self.first, needed: self.jump() });
         }
         self.padding(len)?;
-        self.no_arrival(JUMP)?;
-        Ok(JUMP)
+        self.no_arrival(self.jump())?;
+        Ok(self.jump())
     }
 
     /// `closed`: all control flow of the function is known, and nobody comes back to the middle.
@@ -173,26 +182,26 @@ impl<'i, 'a> Site<'i, 'a> {
             return Err(Reason::GoPreempts);
         }
         let mut region = 0;
-        while region < JUMP {
+        while region < self.jump() {
             let at = self.end(region);
             if at >= self.stretch.end {
                 return Err(Reason::FunctionEnds { end: at, len: region });
             }
-            let insn = self.index.code.insn_at(at).ok_or(x86::DecodeError { at })?;
+            let insn = self.index.code.insn_at(at).ok_or(DecodeError { at })?;
             if let Some(why) = self.index.stays(&insn) {
                 return Err(why);
             }
             relocated_len(self.index.code.isa, &self.code[region..], at)?;
             region += insn.len();
-            if region >= JUMP {
+            if region >= self.jump() {
                 break;
             }
-            if closed && matches!(insn.flow(), x86::Flow::Call(_) | x86::Flow::CallIndirect) {
+            if closed && matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect) {
                 return Err(Reason::CallReturnsInside { insn });
             }
             if !insn.falls_through() {
                 self.padding(region)?;
-                region = JUMP;
+                region = self.jump();
             }
         }
         if closed {
@@ -207,16 +216,16 @@ impl<'i, 'a> Site<'i, 'a> {
     pub fn up_to(&self, end: Va) -> Result<usize, Reason> {
         self.closed(end)?;
         let len = end.since(self.va) as usize;
-        if len >= JUMP {
+        if len >= self.jump() {
             return Ok(len);
         }
         let last = self.displaced_to(end).last().and_then(|insn| insn.decoded(self.index.code.isa).ok());
         if last.is_none_or(|insn| insn.falls_through()) {
-            return Err(Reason::GroupTooShort { end, len, needed: JUMP });
+            return Err(Reason::GroupTooShort { end, len, needed: self.jump() });
         }
         self.padding(len)?;
-        self.no_arrival(JUMP)?;
-        Ok(JUMP)
+        self.no_arrival(self.jump())?;
+        Ok(self.jump())
     }
 
     /// Whether the instructions up to `end` may be displaced together: all can be relocated, and
@@ -254,13 +263,10 @@ impl<'i, 'a> Site<'i, 'a> {
     /// The same of all instructions up to `end`, the end of an exit.
     pub fn guarded_to(&self, end: Va, room: &mut dyn Room) -> Result<Shape, Reason> {
         let len = end.since(self.va) as usize;
-        let region = match len {
-            JUMP.. => len,
-            _ => {
-                self.padding(len)?;
-                JUMP
-            }
-        };
+        let region = len.max(self.jump());
+        if region > len {
+            self.padding(len)?;
+        }
         self.guarded_region(region, room)
     }
 
@@ -276,14 +282,15 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     fn guarded_region(&self, region: usize, room: &mut dyn Room) -> Result<Shape, Reason> {
-        if self.index.is_frequented(Va(self.va.0 + 1), self.end(JUMP)) {
-            return Err(self.no_arrival(JUMP).err().unwrap_or(Reason::Frequented));
+        if self.index.is_frequented(Va(self.va.0 + 1), self.end(self.jump())) {
+            return Err(self.no_arrival(self.jump()).err().unwrap_or(Reason::Frequented));
         }
         let mut fixed = Fixed::default();
+        let breakpoint = self.index.code.isa.limits().breakpoint[0];
         for insn in self.displaced(region).iter().skip(1) {
             let offset = insn.va.since(self.va) as usize;
             if let Some(byte) = offset.checked_sub(1).and_then(|i| fixed.0.get_mut(i)) {
-                *byte = Some(TRAP_PATCH[0]);
+                *byte = Some(breakpoint);
             }
         }
         self.jump_to_stub(room, Technique::GuardedJump, region, 0, fixed)
@@ -294,8 +301,8 @@ impl<'i, 'a> Site<'i, 'a> {
     pub fn pun(&self, len: usize, room: &mut dyn Room) -> Result<Shape, Reason> {
         self.no_arrival(len)?;
         let mut reason = Reason::SectionEnds;
-        for prefixes in 0..len.min(JUMP) {
-            let stays = self.code.get(len..prefixes + JUMP);
+        for prefixes in 0..len.min(self.jump()) {
+            let stays = self.code.get(len..prefixes + self.jump());
             let stays = stays.ok_or(Reason::SectionEnds)?;
             let mut fixed = Fixed::default();
             let free = 4 - stays.len();
@@ -318,8 +325,8 @@ impl<'i, 'a> Site<'i, 'a> {
         prefixes: u8,
         fixed: Fixed,
     ) -> Result<Shape, Reason> {
-        let end = self.end(usize::from(prefixes) + JUMP);
-        let all = self.va..self.end(region.max(usize::from(prefixes) + JUMP));
+        let end = self.end(usize::from(prefixes) + self.jump());
+        let all = self.va..self.end(region.max(usize::from(prefixes) + self.jump()));
         room.is_free(self.va, all.clone())?;
         let stub = room.stub(end, fixed).ok_or(Reason::NoStub { fixed })?;
         room.claim(self.va, all);
@@ -338,9 +345,9 @@ impl<'i, 'a> Site<'i, 'a> {
         let (from, to) = (self.end(SHORT).offset(-128), self.end(SHORT).offset(127));
         for hole in self.index.holes(from, to) {
             // From its end: its start may be needed by the function before it.
-            let mut island = hole.end.offset(-(JUMP as i64));
+            let mut island = hole.end.offset(-(self.jump() as i64));
             while island >= hole.start {
-                let range = island..island.offset(JUMP as i64);
+                let range = island..island.offset(self.jump() as i64);
                 if island >= from && island <= to && room.is_free(self.va, range.clone()).is_ok() {
                     room.claim(self.va, range);
                     room.claim(self.va, self.va..self.end(len));
@@ -368,27 +375,27 @@ impl<'i, 'a> Site<'i, 'a> {
     /// The bytes from `from` to the end of the jump must be filler that is never executed.
     pub fn padding(&self, from: usize) -> Result<(), Reason> {
         let start = self.end(from);
-        if self.end(JUMP) > self.padded_end() {
-            return Err(Reason::NextTooNear { len: from, needed: JUMP, next: self.padded_end() });
+        if self.end(self.jump()) > self.padded_end() {
+            return Err(Reason::NextTooNear { len: from, needed: self.jump(), next: self.padded_end() });
         }
         let bytes = self.index.code.text_from(start).unwrap_or_default();
         let mut at = from;
-        for insn in x86::sweep(self.index.code.isa, bytes, start) {
+        for insn in sweep(self.index.code.isa, bytes, start) {
             match insn {
                 Ok(insn) if self.index.is_free(&insn) => at += insn.len(),
                 _ if self.zeros(start) => return Ok(()),
-                _ => return Err(Reason::NoPadding { len: from, needed: JUMP, at: start }),
+                _ => return Err(Reason::NoPadding { len: from, needed: self.jump(), at: start }),
             }
-            if at >= JUMP {
+            if at >= self.jump() {
                 break;
             }
         }
         // Filler between functions is never a target; a nop inside one could be the start of a
         // `case`.
-        if self.end(JUMP) > self.stretch.end && start >= self.stretch.end {
+        if self.end(self.jump()) > self.stretch.end && start >= self.stretch.end {
             Ok(())
         } else {
-            self.index.control_flow_known(self.va, self.end(JUMP))
+            self.index.control_flow_known(self.va, self.end(self.jump()))
         }
     }
 
@@ -411,12 +418,12 @@ impl<'i, 'a> Site<'i, 'a> {
     /// The instructions in a region. Padding behind the last one that is executed is none of them.
     pub fn displaced(&self, region: usize) -> Vec<DisplacedInsn> {
         let mut all = Vec::new();
-        for insn in x86::sweep(self.index.code.isa, self.code, self.va).map_while(Result::ok) {
+        for insn in sweep(self.index.code.isa, self.code, self.va).map_while(Result::ok) {
             if insn.va() >= self.end(region) {
                 break;
             }
             let offset = insn.va().since(self.va) as usize;
-            let mut bytes = [0; x86::decode::INSN_MAX];
+            let mut bytes = [0; INSN_MAX];
             bytes[..insn.len()].copy_from_slice(&self.code[offset..offset + insn.len()]);
             all.push(DisplacedInsn { va: insn.va(), bytes, len: insn.len() as u8 });
             if !insn.falls_through() {

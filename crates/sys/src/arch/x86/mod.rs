@@ -33,6 +33,12 @@ pub const OTHER: &str = "64-bit x86";
 pub(crate) const ELF: (u8, u8) = (1, 3);
 /// See [`ELF`].
 pub(crate) const OTHER_ELF: (u8, u8) = (2, 62);
+/// What a relocation by the load address alone is in its files (`R_386_RELATIVE`).
+pub const RELATIVE: u32 = 8;
+/// A program may set its thread pointer without a system call.
+pub const SETS_THREAD_POINTER: bool = false;
+/// Signal handlers may return through the vDSO.
+pub const RETURNS_IN_VDSO: bool = true;
 /// How seccomp filters name the architecture: `AUDIT_ARCH_I386`.
 pub(crate) const AUDIT: u32 = 0x4000_0003;
 /// The system call that maps memory; the offset is 0 in all of ours.

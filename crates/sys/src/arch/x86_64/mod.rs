@@ -34,6 +34,12 @@ pub const MMAP: libc::c_long = libc::SYS_mmap;
 pub const FUTEX: libc::c_long = libc::SYS_futex;
 /// In what it counts the offset in the file, in bytes.
 pub const MMAP_UNIT: u64 = 1;
+/// What a relocation by the load address alone is in its files (`R_X86_64_RELATIVE`).
+pub const RELATIVE: u32 = 8;
+/// A program may set its thread pointer without a system call (`wrfsbase`).
+pub const SETS_THREAD_POINTER: bool = true;
+/// Signal handlers may return through the vDSO.
+pub const RETURNS_IN_VDSO: bool = false;
 /// The system call of the agent's clock.
 pub const CLOCK_GETTIME: libc::c_long = libc::SYS_clock_gettime;
 /// System calls that change signal masks or actions, or wait with another mask.

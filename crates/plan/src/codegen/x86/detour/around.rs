@@ -1,13 +1,15 @@
 //! Handlers among the displaced instructions: guards of system calls, and handlers of exits.
 
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::Asm;
-use sidestep_isa::x86::live::Dead;
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::HandlerSwitch;
 
-use super::{DetourError, call, inline, offsets, step, switch, switched, thunk_of};
+use super::{call, inline, offsets, step, switch, switched, thunk_of};
+use crate::codegen::detour::DetourError;
 use crate::codegen::handler::{AtExit, Handler};
-use crate::codegen::x86::thunk::{Env, Place, RED_ZONE, Side, Thunks};
+use crate::codegen::thunk::{Env, Place, Side, Thunks};
+use crate::codegen::x86::thunk::RED_ZONE;
 use crate::policy::plan::{DisplacedInsn, Plan};
 
 /// What handlers at a place of their own need of the detour that they are in.
@@ -56,9 +58,7 @@ impl Around<'_> {
                         let ip = plan.site.offset(self.bias);
                         cold.extend(match isa {
                             Isa::X86 => inline::count(asm, live, program, thunk, env)?,
-                            Isa::X64 => {
-                                inline::program(asm, live, ip, program, (thunk, &thunks.inlined), Place::Exit, env)?
-                            }
+                            _ => inline::program(asm, live, ip, program, (thunk, &thunks.inlined), Place::Exit, env)?,
                         });
                     }
                 }

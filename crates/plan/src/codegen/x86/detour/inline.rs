@@ -15,19 +15,23 @@ use std::rc::Rc;
 
 use sidestep_bpf::native::x86_64::{self as native, Code, Env as Native, Shape, compile};
 use sidestep_bpf::verify::Verified;
+use sidestep_isa::RegisterSet;
 use sidestep_isa::Va;
-use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
-use sidestep_isa::x86::live::Dead;
+use sidestep_isa::live::Dead;
+use sidestep_isa::patch::OutOfReach;
+use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 
 use super::saved::{ORDER, Saved};
 use crate::codegen::handler::Program;
-use crate::codegen::x86::thunk::{self, Context, Env, Places, RED_ZONE};
+use crate::codegen::thunk::{Env, Place, Places};
+use crate::codegen::x86::thunk::{RED_ZONE, short};
+use crate::context::Context;
 
 /// What is emitted behind the detour.
 pub struct Cold {
     probe: u32,
     thunk: Places,
-    place: thunk::Place,
+    place: Place,
     done: Label,
     ways: Vec<Way>,
 }
@@ -46,7 +50,7 @@ pub fn program(
     ip: Va,
     program: &Program,
     (thunk, inlined): (Places, &Inlined),
-    place: thunk::Place,
+    place: Place,
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {
     let done = asm.label();
@@ -87,7 +91,7 @@ pub fn count(
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {
     let done = asm.label();
-    let place = thunk::Place::of(dead, false);
+    let place = Place::of(dead, false);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
     if !program.only_counts {
         cold.call(asm)?;
@@ -96,7 +100,7 @@ pub fn count(
     let changed = Reg::Rax.bit() | Reg::Rcx.bit() | Reg::Rdx.bit();
     let (saved, slow) = (Saved::new(dead, changed, true), asm.label());
     saved.save(asm);
-    thunk::short::count(asm, env, program.probe, slow);
+    short::count(asm, env, program.probe, slow);
     saved.restore(asm);
     cold.ways.push(Way { label: slow, saved });
     asm.bind(done);
@@ -136,7 +140,7 @@ impl PartialEq for Inlined {
 impl Eq for Inlined {}
 
 /// A program by its address, whether it is a filter, and what is true of the site.
-type Key = (*const Verified, bool, u16, bool, bool);
+type Key = (*const Verified, bool, RegisterSet, bool, bool);
 
 /// Code, and what has to be saved around it.
 type Made = (Rc<Code>, Saved);
@@ -192,7 +196,7 @@ impl Site<'_> {
         &self,
         program: &Rc<Verified>,
         shape: impl Fn(native::Site) -> Shape,
-        changes: impl Fn(&Code) -> (u16, bool),
+        changes: impl Fn(&Code) -> (RegisterSet, bool),
     ) -> Option<Made> {
         let names_site = program.facts.calls(|helper| matches!(helper.name, "get_func_ip" | "get_attach_cookie"));
         if names_site || Context(program.facts.context).has_ip() {
@@ -213,7 +217,7 @@ impl Site<'_> {
         &self,
         program: &Verified,
         shape: impl Fn(native::Site) -> Shape,
-        changes: impl Fn(&Code) -> (u16, bool),
+        changes: impl Fn(&Code) -> (RegisterSet, bool),
     ) -> Option<Made> {
         let attempt = |pushed: i32| {
             let stepped = if self.inside { RED_ZONE } else { 0 };

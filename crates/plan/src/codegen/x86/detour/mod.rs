@@ -26,108 +26,26 @@ mod inline;
 pub(crate) mod saved;
 pub use inline::Inlined;
 
-use sidestep_isa::x86::Passed;
-use sidestep_isa::x86::emit::{Asm, OutOfReach, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
-use sidestep_isa::x86::emulate::Op;
-use sidestep_isa::x86::live::Dead;
-use sidestep_isa::x86::relocate::{RelocateError, relocate};
+use sidestep_isa::live::Dead;
+use sidestep_isa::passed::Passed;
+use sidestep_isa::patch::OutOfReach;
+use sidestep_isa::relocate;
+use sidestep_isa::x86::emit::{Asm, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_wire::header::NO_PREFIX;
-use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
+use sidestep_wire::arch::NO_PREFIX;
+use sidestep_wire::{HandlerSwitch, TrapRecord};
 
+use crate::codegen::detour::{Detour, DetourError};
 use crate::codegen::handler::{AtExit, Handler, Program};
-use crate::codegen::x86::thunk::{Context, Env, Place, Places, RED_ZONE, Side, Thunks, watched};
+use crate::codegen::thunk::{Env, Place, Places, Side, Thunks};
+use crate::codegen::x86::thunk::{RED_ZONE, watched};
+use crate::context::Context;
 use crate::policy::lead::Lead;
 use crate::policy::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
-use crate::reason::NotBehind;
 use around::Around;
 
-/// A detour, ready to be written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Detour {
-    /// Run-time address.
-    pub at: Va,
-    /// Its code.
-    pub bytes: Vec<u8>,
-    /// The code begins with a [`TrapRecord`].
-    pub recorded: bool,
-    /// Its instruction set.
-    pub isa: Isa,
-    /// All handlers are in front of the first copy, and begin where the code does.
-    pub leads: bool,
-    /// Run-time address of the site.
-    pub site: Va,
-    /// What is written at the site.
-    pub patch: Vec<u8>,
-    /// What has to be behind it, and is not written: the rest of its displacement.
-    pub relies_on: Vec<u8>,
-    /// Code elsewhere that leads to the detour: run-time address, bytes.
-    pub stub: Option<(Va, Vec<u8>)>,
-    /// What is written over padding, before the site is: run-time address, bytes.
-    pub island: Option<(Va, Vec<u8>)>,
-    /// Traps that a thread may meet: offset from the site, offset in the detour of where it goes
-    /// on.
-    pub traps: Vec<(u16, u16)>,
-    /// For each displaced instruction: offset from the site, offset of its copy in the detour. Then
-    /// the place behind them, if execution gets there: the jump back. At last the gate.
-    pub copies: Vec<(u16, u16)>,
-    /// For each guard: offset of its system call from the site, offset of the guard in the detour.
-    /// A thread that is about to make the call has to go through it.
-    pub guards: Vec<(u16, u16)>,
-    /// Offset in the detour of the word that its gate goes by.
-    pub gate: Option<u16>,
-    /// Of handlers that can be switched one by one: number of the probe, and how.
-    pub switches: Vec<(u32, HandlerSwitch)>,
-}
-
-impl Detour {
-    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its
-    /// first byte in any case.
-    pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
-        let flag = if self.recorded { TrapEntry::RECORD } else { 0 };
-        let entry = move |(from, to): (u16, u16)| TrapEntry {
-            site: self.site.0 + u64::from(from),
-            detour: (self.at.0 + u64::from(to)) | flag,
-        };
-        let inner = self.traps.iter().copied().filter(|(from, _)| *from != 0);
-        std::iter::once((0, 0)).chain(inner).map(entry)
-    }
-}
-
-/// Why a plan cannot be carried out at an address.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum DetourError {
-    /// A branch is too long.
-    #[error(transparent)]
-    OutOfReach(#[from] OutOfReach),
-    /// A displaced instruction cannot be relocated.
-    #[error("the instruction at {va} cannot be displaced: {source}")]
-    Relocate {
-        /// Run-time address of the instruction.
-        va: Va,
-        /// The cause.
-        source: RelocateError,
-    },
-    /// The slab was made without this program.
-    #[error("there is no code of program {program} in the slab")]
-    NoThunk {
-        /// Number of the program.
-        program: usize,
-    },
-    /// Nothing can run behind the probed instruction.
-    #[error(transparent)]
-    NothingBehind(#[from] NotBehind),
-    /// A copy lies more than 65535 bytes into the detour.
-    #[error("the detour of {site} is too long")]
-    TooLong {
-        /// Run-time address of the site.
-        site: Va,
-    },
-}
-
-/// Builds the detour of a plan at run-time address `at`; `bias` = run-time minus link-time address
-/// of the object. The handlers run in order.
-pub fn build(
+/// See [`crate::detour::build`].
+pub(crate) fn build(
     plan: &Plan,
     handlers: &[Handler],
     at: Va,
@@ -204,7 +122,7 @@ fn build_with(
                 cold.extend(match isa {
                     // Static functions have arguments in the registers that others may change.
                     Isa::X86 => inline::count(&mut asm, dead, count, thunk, env)?,
-                    Isa::X64 => {
+                    _ => {
                         let (place, all) = (Place::of(AT_A_CALL, inside), (thunk, &thunks.inlined));
                         inline::program(&mut asm, AT_A_CALL, site, count, all, place, env)?
                     }
@@ -253,7 +171,7 @@ fn build_with(
                 let switch = singly.then(|| switch(&mut asm));
                 cold.extend(match isa {
                     Isa::X86 => inline::count(&mut asm, Dead::default(), program, thunk, env)?,
-                    Isa::X64 => {
+                    _ => {
                         let (live, all) = (Dead::default(), (thunk, &thunks.inlined));
                         inline::program(&mut asm, live, behind, program, all, Place::Inside, env)?
                     }
@@ -347,10 +265,10 @@ fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
     let short = plan.before_handler == 0 && !plan.gate;
     let counted = plan.technique == Technique::Trap && short && handlers.iter().all(counts);
     let newest = handlers.last().filter(|_| counted)?.probe() + 1;
-    Some(TrapRecord { op: plan.emulated.map_or([0; 2], Op::to_words), newest, pad: 0 })
+    Some(TrapRecord { op: plan.emulated.map_or([0; 2], |op| op.0), newest, pad: 0 })
 }
 
-/// What is written at the site if the detour is at `at`, and what has to be behind it.
+/// See [`crate::codegen::detour::patch`].
 pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>), OutOfReach> {
     let site = plan.site.offset(bias);
     let mut all = match plan.patch {
@@ -475,7 +393,7 @@ fn sees_stack(handler: &Handler) -> bool {
 
 /// What every function may change at once, whatever its arguments are: `r11` belongs to what is
 /// between caller and callee (System V ABI, AMD64 supplement, 3.2.1).
-const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u16, flags: true };
+const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u8, flags: true };
 
 fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
     thunks.programs.get(program.thunk).copied().flatten().ok_or(DetourError::NoThunk { program: program.thunk })

@@ -1,7 +1,8 @@
 //! What generated code saves of the site's registers, and restores.
 
+use sidestep_isa::RegisterSet;
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Reg};
-use sidestep_isa::x86::live::Dead;
 
 /// All registers but `rsp`, those that need no save in most functions first.
 pub const ORDER: [Reg; 15] = [
@@ -42,7 +43,7 @@ enum Flags {
 
 impl Saved {
     /// `changed`: registers that the code changes; `flags`: whether it changes those.
-    pub fn new(dead: Dead, changed: u16, flags: bool) -> Saved {
+    pub fn new(dead: Dead, changed: RegisterSet, flags: bool) -> Saved {
         let live = |reg: Reg| dead.regs & reg.bit() == 0;
         let flags = match (flags && !dead.flags, changed & Reg::Rax.bit() != 0) {
             (false, _) => Flags::Dead,
@@ -80,7 +81,7 @@ impl Saved {
     }
 
     /// Loads these of the saved registers once more.
-    pub fn reload(&self, asm: &mut Asm, wanted: u16) {
+    pub fn reload(&self, asm: &mut Asm, wanted: RegisterSet) {
         for (i, reg) in self.regs.iter().enumerate().filter(|(_, reg)| wanted & reg.bit() != 0) {
             asm.load(*reg, Reg::Rsp, self.bytes() - 8 * (i as i32 + 1));
         }

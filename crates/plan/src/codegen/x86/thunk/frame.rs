@@ -11,6 +11,7 @@
 
 use std::mem::offset_of;
 
+use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_wire::{Hit, Regs};
 
@@ -54,7 +55,7 @@ fn offset(reg: Reg) -> i32 {
 }
 
 /// [`UNUSED`] as a set.
-pub(super) fn unused() -> u16 {
+pub(super) fn unused() -> RegisterSet {
     UNUSED.iter().fold(0, |set, reg| set | reg.bit())
 }
 
@@ -62,7 +63,7 @@ pub(super) fn unused() -> u16 {
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     /// The xmm registers that the called code changes, a bit each.
-    pub xmm: u16,
+    pub xmm: u32,
     /// What the called code looks at.
     pub context: Context,
     /// What it may change: goes into the registers again.
@@ -88,6 +89,11 @@ impl Frame {
     /// Whether a program reads the word of a register.
     fn reads(&self, reg: Reg) -> bool {
         self.context.has(context::offset(reg))
+    }
+
+    /// Bytes of stack that it takes at most.
+    pub fn bytes(&self) -> i32 {
+        ABOVE + 16 * (numbers(self.xmm).len() as i32 + 1)
     }
 
     /// Saves registers as drawn above. Afterwards `rbx` is the frame, `rsp` is 16-aligned, and all
@@ -157,6 +163,6 @@ impl Frame {
     }
 }
 
-pub(super) fn numbers(xmm: u16) -> Vec<u8> {
+pub(super) fn numbers(xmm: u32) -> Vec<u8> {
     (0..16).filter(|i| xmm >> i & 1 == 1).collect()
 }

@@ -11,7 +11,8 @@ use std::mem::offset_of;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_wire::ThreadState;
 
-use super::{Env, call};
+use super::call;
+use crate::codegen::thunk::Env;
 
 /// Bytes of stack that finding the thread's state needs, and making its stack.
 const FIRST: i32 = 320;
@@ -20,28 +21,49 @@ const FIRST: i32 = 320;
 const LATER: i32 = 64;
 const STACK: i32 = offset_of!(ThreadState, stack) as i32;
 
-/// Goes to `enough` unless the goroutine's stack has less than `need` bytes left. Changes `rcx` and
-/// `rdx`.
-fn unless_short(asm: &mut Asm, env: &Env, need: i32, enough: Label) {
+/// Goes to `enough` unless the goroutine's stack has less than `need` bytes left. The stack pointer
+/// of the site, `above` bytes higher, says whether it is the goroutine's stack: functions without a
+/// stack check may leave so little of it that what is pushed here lies below. Changes `rcx`, `rdx`
+/// and the flags.
+fn unless_short(asm: &mut Asm, env: &Env, need: i32, above: i32, enough: Label) {
     asm.thread_pointer(Reg::Rcx, env.self_pointer);
     asm.test(Reg::Rcx);
     asm.jcc(Cond::E, enough);
     asm.load(Reg::Rcx, Reg::Rcx, -8);
     asm.test(Reg::Rcx);
     asm.jcc(Cond::E, enough);
-    asm.cmp_mem(Reg::Rcx, 0, Reg::Rsp);
+    asm.lea(Reg::Rdx, Reg::Rsp, above);
+    asm.cmp_mem(Reg::Rcx, 0, Reg::Rdx);
     asm.jcc(Cond::A, enough);
     asm.lea(Reg::Rdx, Reg::Rsp, -need);
     asm.cmp_mem(Reg::Rcx, 0, Reg::Rdx);
     asm.jcc(Cond::Be, enough);
 }
 
-/// Goes to `missed` where there is not even room to look for the thread's state.
-pub(super) fn check_room(asm: &mut Asm, env: &Env, missed: Label) {
+/// At the start of a thunk, with the return address and the number of the probe on the stack: where
+/// there is not even room for its frame and to look for the thread's state, counts the hit as
+/// missed and returns. Nothing but three words is written before that is known. `above` is how far
+/// above the stack pointer the site's lies. Registers and flags stay.
+pub(super) fn check_room(asm: &mut Asm, env: &Env, frame: i32, above: i32) {
+    const SAVED: [Reg; 3] = [Reg::Rax, Reg::Rcx, Reg::Rdx];
+    const BYTES: i32 = 8 * SAVED.len() as i32;
+    let restore = |asm: &mut Asm| {
+        asm.ax_to_flags();
+        SAVED.into_iter().rev().for_each(|reg| asm.pop(reg));
+    };
     let enough = asm.label();
-    unless_short(asm, env, FIRST, enough);
-    asm.jmp(missed);
+    SAVED.into_iter().for_each(|reg| asm.push(reg));
+    asm.flags_to_ax();
+    unless_short(asm, env, frame + FIRST, above + BYTES, enough);
+    // return, probe
+    asm.load32(Reg::Rcx, Reg::Rsp, BYTES + 8);
+    asm.mov_imm64(Reg::Rdx, env.missed.0);
+    asm.lea_index8(Reg::Rcx, Reg::Rdx, Reg::Rcx);
+    asm.add_one(Reg::Rcx, 0, true);
+    restore(asm);
+    asm.ret();
     asm.bind(enough);
+    restore(asm);
 }
 
 /// Sees to it that the thread, whose state is in `r9`, has a stack of its own if it needs one; goes
@@ -49,7 +71,7 @@ pub(super) fn check_room(asm: &mut Asm, env: &Env, missed: Label) {
 /// `r9`.
 pub(super) fn prepare(asm: &mut Asm, env: &Env, need: i32, missed: Label) {
     let there = asm.label();
-    unless_short(asm, env, need + LATER, there);
+    unless_short(asm, env, need + LATER, 0, there);
     asm.cmp_imm8(Reg::R9, STACK, 0);
     asm.jcc(Cond::Ne, there);
     // Twice, so that the stack stays aligned.
@@ -69,7 +91,7 @@ pub(super) fn prepare(asm: &mut Asm, env: &Env, need: i32, missed: Label) {
 pub(super) fn enter(asm: &mut Asm, env: &Env, need: i32) {
     let stays = asm.label();
     asm.mov(Reg::Rax, Reg::Rsp);
-    unless_short(asm, env, need, stays);
+    unless_short(asm, env, need, 0, stays);
     asm.load(Reg::Rsp, Reg::R9, STACK);
     asm.bind(stays);
     asm.push(Reg::Rax);

@@ -7,23 +7,13 @@
 use sidestep_isa::x86::emit::{Asm, Reg};
 use sidestep_isa::{Isa, Va};
 
-/// The function, and where its code names addresses that are not known yet, in words of the
-/// instruction set.
-pub struct Interpreted {
-    /// Its code.
-    pub bytes: Vec<u8>,
-    /// Offset of the address of the program's instructions.
-    pub slots_at: usize,
-    /// Offset of the address of the interpreter.
-    pub interpreter_at: usize,
-}
+use crate::codegen::thunk::Interpreted;
 
-/// For a program of `len` instructions that needs `stack` bytes, a multiple of 16.
-#[must_use]
-pub fn interpreted(isa: Isa, stack: i32, len: usize) -> Interpreted {
+/// See [`crate::thunk::interpreted`].
+pub(crate) fn interpreted(isa: Isa, stack: i32, len: usize) -> Interpreted {
     match isa {
         Isa::X86 => in_32_bit_code(stack, len),
-        Isa::X64 => in_64_bit_code(stack, len),
+        _ => in_64_bit_code(stack, len),
     }
 }
 

@@ -5,40 +5,21 @@
 //! nothing has happened then.
 
 use std::mem::offset_of;
-use std::rc::Rc;
 
 use sidestep_bpf::native::x86_64::{Code, Env as Native, Shape, Site, compile};
 use sidestep_bpf::pass::only_keeps;
-use sidestep_bpf::verify::Verified;
+use sidestep_isa::RegisterSet;
 use sidestep_isa::Va;
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
-use sidestep_isa::x86::live::Dead;
 use sidestep_wire::lookup::LookupTable;
 use sidestep_wire::private::{CALLS, CALLS_OFF};
 use sidestep_wire::{Call, Hit, ProbeDesc};
 
-use super::{Context, ENTRY_STATE, Env, Place, Places, RED_ZONE, frame};
+use super::{ENTRY_STATE, RED_ZONE, frame};
+use crate::codegen::thunk::{End, Env, Place, Places, Side};
 use crate::codegen::x86::detour::saved::Saved;
-
-/// One end of the calls of a probe, with what runs there.
-#[derive(Clone, Debug)]
-pub struct End {
-    /// Which end.
-    pub side: Side,
-    /// Number of the program: [`crate::codegen::handler::Handler::end`] asks for it.
-    pub number: usize,
-    /// The program, linked.
-    pub program: Rc<Verified>,
-}
-
-/// Which end of a call.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Side {
-    /// The function is entered: the program runs, and the call is remembered.
-    Enter,
-    /// The function is about to return: the call is forgotten, and the program runs.
-    Leave,
-}
+use crate::context::Context;
 
 /// All that the code for finding the call changes.
 const CHANGED: [Reg; 6] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::R9, Reg::R10, Reg::R11];
@@ -83,7 +64,7 @@ struct Parts {
     code: Code,
     saved: Saved,
     /// Registers that the program reads, a bit each.
-    reads: u16,
+    reads: RegisterSet,
     /// From the stack pointer, behind what was saved: the number of the probe.
     probe: i32,
     /// From there, too: the slot of the return address.

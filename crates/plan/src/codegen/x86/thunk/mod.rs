@@ -14,114 +14,23 @@ pub(crate) mod watched;
 
 use std::mem::offset_of;
 
-use sidestep_bpf::native::x86_64::Env as Native;
+use sidestep_isa::Va;
+use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 pub use sidestep_isa::x86::emit::{SETS_THREAD_POINTER_LEN, sets_thread_pointer, thread_pointer_through_self};
-use sidestep_isa::x86::live::Dead;
-use sidestep_isa::{Isa, Va};
 use sidestep_wire::private::TRAMPOLINE_MARK;
 use sidestep_wire::{LookupEntry, Regs};
 
-pub use crate::context::Context;
+use crate::codegen::thunk::{End, Env, Globals, Place, Places, Program, Thunks};
+use crate::codegen::x86::detour::Inlined;
+use crate::context::Context;
 use frame::{ABOVE, Frame, REGS, regs};
 
-use crate::codegen::x86::detour::Inlined;
-pub use interpreted::{Interpreted, interpreted};
-pub use kept::{End, Side};
-pub use program::Program;
-
-/// Run-time facts that generated code contains.
-#[derive(Clone, Debug, Default)]
-pub struct Env {
-    /// What the code is.
-    pub isa: Isa,
-    /// Address of the private region.
-    pub private: Va,
-    /// Address of the first bucket of the lookup table; below 2 GiB, so that it fits a
-    /// displacement.
-    pub buckets: Va,
-    /// Address of the array of missed counts.
-    pub missed: Va,
-    /// Address of the descriptions of the probes.
-    pub descs: Va,
-    /// `agent_slot`.
-    pub agent_slot: Va,
-    /// `agent_hit`.
-    pub agent_hit: Va,
-    /// `agent_return`.
-    pub agent_return: Va,
-    /// `agent_stack`.
-    pub agent_stack: Va,
-    /// `agent_busy`.
-    pub agent_busy: Va,
-    /// `agent_real`.
-    pub agent_real: Va,
-    /// `agent_signal`.
-    pub agent_signal: Va,
-    /// What programs read of the context that run at returns, or before the agent watches for one.
-    pub context: Context,
-    /// What they may change of it.
-    pub changes: Context,
-    /// The xmm registers that the agent's code touches, a bit each.
-    pub agent_xmm: u16,
-    /// What programs are compiled for.
-    pub native: Native,
-    /// Every thread has its thread pointer at `%fs:0`, now and from now on.
-    pub self_pointer: bool,
-    /// Multiplier of the lookup hash (`wire::lookup`).
-    pub hash_multiplier: i32,
-    /// Shift of the lookup hash.
-    pub hash_shift: u8,
-    /// Number of buckets, a power of two.
-    pub bucket_count: u32,
-    /// The handlers of a site can be switched one by one.
-    pub singly: bool,
-}
+pub(crate) use interpreted::interpreted;
 
 const ENTRY_SHIFT: u8 = size_of::<LookupEntry>().trailing_zeros() as u8;
 const ENTRY_CELLS: i32 = offset_of!(LookupEntry, cells) as i32;
 const ENTRY_STATE: i32 = offset_of!(LookupEntry, state) as i32;
-
-/// Where the shared code of a slab is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Thunks {
-    /// Those of the agent's hit function.
-    pub agent: Places,
-    /// Those of the agent's hit function for probes that may replace the return address.
-    pub returns: Places,
-    /// Leads to [`Globals::enter`].
-    pub enter: Va,
-    /// Those of each program that was given, in the same order.
-    pub programs: Vec<Option<Places>>,
-    /// Those of each end of remembered calls that was given.
-    pub ends: Vec<(Side, usize, Places)>,
-    /// Programs as parts of the detours of the slab.
-    pub inlined: Inlined,
-}
-
-/// A thunk for each [`Place`]. All take the number of the probe from the stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Places {
-    entry: Va,
-    bare: Va,
-    inside: Va,
-    exit: Va,
-}
-
-/// Where a site is, as far as thunks care.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// At a function entry.
-    Entry,
-    /// At a function entry where nobody needs `rax`, `r10`, `r11` and the flags any more: at most
-    /// of them.
-    Bare,
-    /// Elsewhere; the detour has stepped over the red zone.
-    Inside,
-    /// In front of an exit; the detour has stepped over the red zone. The program sees the
-    /// registers as they are behind the return.
-    Exit,
-}
 
 impl Place {
     /// Of a site: `inside` if the detour has stepped over the red zone, else by what is dead there.
@@ -155,32 +64,7 @@ impl Places {
         };
         Places { entry: one(Place::Entry), bare: one(Place::Bare), inside: one(Place::Inside), exit: one(Place::Exit) }
     }
-
-    /// Its address.
-    #[must_use]
-    pub fn at(&self, place: Place) -> Va {
-        match place {
-            Place::Entry => self.entry,
-            Place::Bare => self.bare,
-            Place::Inside => self.inside,
-            Place::Exit => self.exit,
-        }
-    }
 }
-
-/// Process-wide code: the return trampoline and the signal entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Globals {
-    /// Calls a function whose return address was replaced (`watched`).
-    pub enter: Va,
-    /// What a replaced return address points to.
-    pub trampoline: Va,
-    /// Handler of the signals of ours.
-    pub signal: Va,
-    /// Its restorer.
-    pub restorer: Va,
-}
-
 /// Bytes of red zone below the stack pointer (System V ABI, AMD64 supplement, 3.2.2).
 pub const RED_ZONE: i32 = 128;
 
@@ -241,15 +125,15 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool, goroutine: Option<i3
     let missed = asm.label();
     let out = asm.label();
     let frame = place.frame(env, env.context, env.changes);
+    if goroutine.is_some() {
+        goroutine::check_room(asm, env, frame.bytes(), frame.above_sp);
+    }
     frame.save(asm);
     let probe = ABOVE + 8;
     if env.context.has_ip() {
         asm.load32(Reg::Rcx, Reg::Rbx, probe);
         program::load_site(asm, env);
         asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
-    }
-    if goroutine.is_some() {
-        goroutine::check_room(asm, env, missed);
     }
     find_entry(asm, env);
     asm.test(Reg::Rax);
@@ -283,11 +167,8 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool, goroutine: Option<i3
     asm.ret();
 }
 
-/// The shared code at the start of a slab. `enter` is [`Globals::enter`]; of the programs, those
-/// and `ends` that its detours need. `goroutine`: the detours are on stacks of goroutines, of which
-/// the agent needs so many bytes.
-#[must_use]
-pub fn thunks(
+/// See [`crate::thunk::thunks`]; of 64-bit code.
+pub(crate) fn thunks(
     at: Va,
     env: &Env,
     enter: Va,
@@ -295,9 +176,6 @@ pub fn thunks(
     ends: &[End],
     goroutine: Option<i32>,
 ) -> (Vec<u8>, Thunks) {
-    if env.isa == Isa::X86 {
-        return short::thunks(at, env, enter, programs);
-    }
     let mut asm = Asm::new(at);
     let agent = Places::emit(&mut asm, |asm, place| hit(asm, env, place, false, goroutine));
     let returns = Places::emit(&mut asm, |asm, place| hit(asm, env, place, true, None));
@@ -318,29 +196,14 @@ pub fn thunks(
     (asm.finish(), Thunks { agent, returns, enter, programs, ends, inlined: Inlined::default() })
 }
 
-impl Thunks {
-    /// The thunk of one end of remembered calls, with this program.
-    #[must_use]
-    pub fn end(&self, side: Side, number: usize) -> Places {
-        let found = self.ends.iter().find(|end| (end.0, end.1) == (side, number));
-        found.map_or(self.agent, |end| end.2)
-    }
-}
-
 /// What other sessions need of this one ([`sidestep_wire::private::TRAMPOLINE_HEAD`]).
 fn head(env: &Env) -> Vec<u8> {
     [env.private.0.to_le_bytes(), env.agent_real.0.to_le_bytes()].concat()
 }
 
-/// The process-wide code.
-///
-/// The trampoline leaves by `ret`, as the function has returned to where it was called from
-/// (`watched`).
-#[must_use]
-pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
-    if env.isa == Isa::X86 {
-        return short::globals(at, env);
-    }
+/// See [`crate::thunk::globals`]; of 64-bit code. The trampoline leaves by `ret`, as the function
+/// has returned to where it was called from (`watched`).
+pub(crate) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::new(at);
     asm.raw(&head(env));
     let enter = asm.here();

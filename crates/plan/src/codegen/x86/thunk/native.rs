@@ -113,7 +113,7 @@ fn call(asm: &mut Asm, isa: Isa, native: &Native, around: Around) {
     asm.push(Reg::Rbx);
     match isa {
         Isa::X86 => asm.load(Reg::Rbx, Reg::Rbp, 2 * word),
-        Isa::X64 => asm.mov(Reg::Rbx, Reg::Rdi),
+        _ => asm.mov(Reg::Rbx, Reg::Rdi),
     }
     if_backwards(asm, 0xfc); // cld, as the ABI has it
     if let Some(vectors) = native.vectors {
@@ -146,7 +146,7 @@ fn call(asm: &mut Asm, isa: Isa, native: &Native, around: Around) {
             asm.call_reg(Reg::Rax);
             asm.lea(Reg::Rsp, Reg::Rsp, ARGUMENTS_32);
         }
-        Isa::X64 => {
+        _ => {
             asm.mov(Reg::Rdi, Reg::Rbx);
             asm.mov_imm64(Reg::Rsi, native.data);
             super::call(asm, Va(native.function));

@@ -2,34 +2,12 @@
 
 use std::mem::offset_of;
 
-use sidestep_isa::Va;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_wire::{Hit, LookupEntry, ProbeDesc, Regs, ThreadState};
 
 use super::frame::{ABOVE, HIT, REGS, hit, regs};
-use super::{Env, Place, call, count_missed, find_entry, goroutine};
-use crate::context::Context;
-
-/// A program as thunks call it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Program {
-    /// Its code: a function of the context in `rdi` and the thread state in `r9`.
-    pub code: Va,
-    /// The same for places inside of functions, where more has to be saved.
-    pub inside: Va,
-    /// What it reads of the context.
-    pub context: Context,
-    /// What it may change of it.
-    pub changes: Context,
-    /// It must not be entered again by a signal handler that interrupts it: such a hit counts as
-    /// missed.
-    pub exclusive: bool,
-    /// It may make the probed function return at once.
-    pub overrides: bool,
-    /// It is called on the stack of a goroutine, and needs so many bytes: where less is left, it
-    /// runs on a stack of the thread's own.
-    pub goroutine: Option<i32>,
-}
+use super::{call, count_missed, find_entry, goroutine};
+use crate::codegen::thunk::{Env, Place, Program};
 
 /// `rcx` = address of the probed instruction, of the probe whose number is there. Changes `rdx`.
 pub(super) fn load_site(asm: &mut Asm, env: &Env) {
@@ -44,13 +22,13 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     // stack: return, probe
     let (missed, out, busy, go) = (asm.label(), asm.label(), asm.label(), asm.label());
     let frame = place.frame(env, program.context, program.changes);
+    if program.goroutine.is_some() {
+        goroutine::check_room(asm, env, frame.bytes(), frame.above_sp);
+    }
     frame.save(asm);
     if program.overrides {
         // Also where the program does not run: the stack may hold what an earlier hit left.
         asm.store_imm(Reg::Rbx, hit!(overridden), 0);
-    }
-    if program.goroutine.is_some() {
-        goroutine::check_room(asm, env, missed);
     }
     find_entry(asm, env);
     asm.test(Reg::Rax);

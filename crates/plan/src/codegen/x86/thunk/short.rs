@@ -28,7 +28,8 @@ use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
 use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
-use super::{ENTRY_SHIFT, ENTRY_STATE, Env, Globals, Places, Program, Thunks, head};
+use super::{ENTRY_SHIFT, ENTRY_STATE, head};
+use crate::codegen::thunk::{Env, Globals, Places, Program, Thunks};
 use crate::codegen::x86::detour::Inlined;
 
 /// From ebx: room for the arguments of calls.
@@ -239,7 +240,7 @@ fn hit(asm: &mut Asm, env: &Env) {
 
 /// The shared code at the start of a slab. All handlers share one thunk; functions whose returns
 /// are watched are not called by the code in front of the trampoline, which needs a red zone.
-pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Vec<u8>, Thunks) {
+pub(crate) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>]) -> (Vec<u8>, Thunks) {
     let mut asm = Asm::of(Isa::X86, at);
     hit(&mut asm, env);
     let one = Places { entry: at, bare: at, inside: at, exit: at };
@@ -248,7 +249,7 @@ pub(super) fn thunks(at: Va, env: &Env, enter: Va, programs: &[Option<Program>])
 }
 
 /// The process-wide code.
-pub(super) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
+pub(crate) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     let mut asm = Asm::of(Isa::X86, at);
     asm.raw(&head(env));
     let enter = asm.here();

@@ -18,10 +18,12 @@
 //! misprediction (5 ns on Zen).
 
 use sidestep_isa::Va;
-use sidestep_isa::x86::emit::{Asm, Cond, Label, OutOfReach, Reg};
+use sidestep_isa::patch::OutOfReach;
+use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 
+use super::count_missed;
 use super::frame::ABOVE;
-use super::{Env, count_missed};
+use crate::codegen::thunk::Env;
 
 /// Bytes of the detour from `watched` to `not watched`.
 const PLAIN: i32 = 10;

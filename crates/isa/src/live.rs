@@ -1,8 +1,6 @@
 //! Liveness: what a detour may overwrite because the code that follows does so before it looks.
 
-use iced_x86::InstructionInfoFactory;
-
-use super::decode::{ARITHMETIC_FLAGS, Flow, Reader};
+use crate::insn::{Flow, Reader, RegisterSet};
 use crate::{Isa, Va};
 
 /// Instructions looked at for one question, on all paths together.
@@ -13,9 +11,9 @@ const BRANCHES: usize = 6;
 /// What nobody reads any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dead {
-    /// A bit per register number, rax = 0. rsp is never dead.
-    pub regs: u16,
-    /// All six arithmetic flags.
+    /// Registers. The stack pointer is never dead.
+    pub regs: RegisterSet,
+    /// All arithmetic flags.
     pub flags: bool,
 }
 
@@ -33,17 +31,17 @@ pub struct Dead {
 /// everything is live there.
 #[must_use]
 pub fn dead_before(isa: Isa, code: &[u8], base: Va, at: Va, recovers: &dyn Fn(Va) -> bool) -> Dead {
-    let factory = InstructionInfoFactory::new();
-    let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET, recovers, factory };
-    let open = Open { regs: !(1 << 4), flags: ARITHMETIC_FLAGS };
+    let limits = isa.limits();
+    let mut walk = Walk { code: Reader::new(isa, code, base), budget: BUDGET, recovers };
+    let open = Open { regs: !(1 << limits.stack_pointer), flags: limits.flags };
     let dead = walk.dead(at, open, BRANCHES);
-    Dead { regs: dead.regs, flags: dead.flags == ARITHMETIC_FLAGS }
+    Dead { regs: dead.regs, flags: dead.flags == limits.flags }
 }
 
 /// A set of registers and flags.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Open {
-    regs: u16,
+    regs: RegisterSet,
     flags: u32,
 }
 
@@ -51,7 +49,6 @@ struct Walk<'a, 'r> {
     code: Reader<'a>,
     budget: usize,
     recovers: &'r dyn Fn(Va) -> bool,
-    factory: InstructionInfoFactory,
 }
 
 impl Walk<'_, '_> {
@@ -64,7 +61,7 @@ impl Walk<'_, '_> {
             if !matches!(insn.flow(), Flow::Next | Flow::Jump(_) | Flow::Branch(_)) {
                 return dead;
             }
-            let mut usage = insn.usage_by(&mut self.factory);
+            let mut usage = self.code.usage(&insn);
             if insn.is_recoverable() {
                 if (self.recovers)(at) {
                     return dead;

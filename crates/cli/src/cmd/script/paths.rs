@@ -1,0 +1,125 @@
+//! Paths of objects: globs in them, and what of a path stays as it is written.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use sidestep_engine::Pattern;
+use sidestep_symbols::Matcher;
+
+use crate::input;
+
+/// Whether an object is a glob that is compared with paths.
+fn is_glob(object: &str) -> bool {
+    object.contains('/') && !Matcher::glob(object).is_name()
+}
+
+/// A path with a glob as it is compared with the paths of what a process has mapped, which are
+/// absolute. All other objects as they are.
+pub fn absolute(object: &str) -> String {
+    if !is_glob(object) || object.starts_with('/') {
+        return object.to_owned();
+    }
+    let (folder, rest) = split(object);
+    let folder = fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder));
+    folder.join(rest).display().to_string()
+}
+
+/// An object that was found, by the path that was typed for it: a relative path stays relative.
+pub fn written(typed: &str, found: &str) -> String {
+    if !typed.contains('/') {
+        return found.to_owned();
+    }
+    if !is_glob(typed) {
+        return typed.to_owned();
+    }
+    let (folder, _) = split(typed);
+    let rest = fs::canonicalize(folder).ok().and_then(|whole| Path::new(found).strip_prefix(whole).ok());
+    rest.map_or_else(|| found.to_owned(), |rest| format!("{folder}{}", rest.display()))
+}
+
+/// The folder in front of the first part with a glob, with its `/`, and the rest.
+fn split(glob: &str) -> (&str, &str) {
+    let mut at = 0;
+    for part in glob.split_inclusive('/') {
+        if !Matcher::glob(part).is_name() {
+            break;
+        }
+        at += part.len();
+    }
+    glob.split_at(at)
+}
+
+/// A pattern for each object in the file system that a glob means; in a process, the mapped objects
+/// are compared with it instead.
+pub fn files(pattern: &Pattern, pid: Option<i32>) -> Vec<Pattern> {
+    let glob = pattern.object.as_deref().filter(|object| pid.is_none() && is_glob(object));
+    let found = glob.map(|glob| objects(Path::new(glob))).unwrap_or_default();
+    if found.is_empty() {
+        return vec![pattern.clone()];
+    }
+    found.into_iter().map(|path| Pattern { object: Some(path.display().to_string()), ..pattern.clone() }).collect()
+}
+
+/// Programs and libraries by a glob, in order. A `*` stays within a name.
+fn objects(glob: &Path) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::new()];
+    for part in glob.components() {
+        let matcher = match part {
+            Component::Normal(name) => Matcher::glob(&name.to_string_lossy()),
+            part => {
+                found.iter_mut().for_each(|path| path.push(part));
+                continue;
+            }
+        };
+        let below = |folder: PathBuf| -> Vec<PathBuf> {
+            if matcher.is_name() {
+                return vec![folder.join(part)];
+            }
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+            names.retain(|name| matcher.finds(&name.to_string_lossy()));
+            names.sort();
+            names.into_iter().map(|name| folder.join(name)).collect()
+        };
+        found = found.into_iter().flat_map(below).collect();
+    }
+    found.retain(|path| is_object(path));
+    found
+}
+
+/// Whether a file is an ELF file.
+pub fn is_object(path: &Path) -> bool {
+    let mut head = [0; 4];
+    let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    is_file && input::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && head == *b"\x7fELF"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_path_stays_relative() {
+        let here = std::env::current_dir().unwrap().display().to_string();
+        assert_eq!(absolute("./src/*.so"), format!("{here}/src/*.so"));
+        assert_eq!(absolute("src/../*"), format!("{here}/*"));
+        assert_eq!(absolute("./a"), "./a");
+        assert_eq!(absolute("lib*"), "lib*");
+        assert_eq!(written("./src/*.so", &format!("{here}/src/a.so")), "./src/a.so");
+        assert_eq!(written("./src/a", &format!("{here}/src/a")), "./src/a");
+        assert_eq!(written("/usr/l*", "/usr/lib/a.so"), "/usr/lib/a.so");
+        assert_eq!(written("libc", "/usr/lib/libc.so.6"), "/usr/lib/libc.so.6");
+    }
+
+    #[test]
+    fn globs_mean_programs_and_libraries() {
+        let program = std::env::current_exe().unwrap();
+        let folder = program.parent().unwrap().display().to_string();
+        let found = objects(Path::new(&format!("{folder}/sidestep-*")));
+        assert!(found.contains(&program), "{found:?}");
+        assert!(found.iter().all(|path| is_object(path)), "{found:?}");
+        assert!(objects(Path::new("/nonexistent/*")).is_empty());
+        assert!(objects(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/*.rs"))).is_empty());
+    }
+}

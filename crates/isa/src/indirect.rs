@@ -1,0 +1,57 @@
+//! Where do the jumps of a function go that jump through a register?
+//!
+//! Compilers make them for `switch` (a table of 32-bit offsets from a base, or of pointers),
+//! computed `goto` and tail calls through function pointers. A value that was stored, passed in or
+//! returned as a pointer can only be one that some instruction, relocation or data word names;
+//! those sets are known for the whole object. An offset from a table, added to a base, is read from
+//! that table: of each jump, which table belongs to which base is known ([`Table`]). Any other
+//! arithmetic on a code address is [`Origin::Computed`]: its targets are unknown.
+
+use crate::insn::Insn;
+#[cfg(feature = "toy")]
+use crate::toy;
+use crate::{Isa, Va, x86};
+
+/// Where the target of an indirect jump comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A whole pointer: loaded from memory, passed in, returned, or an address named in the code.
+    Pointer,
+    /// `base + table[i]` with signed 32-bit entries, of one of these.
+    Table(Vec<Table>),
+    /// Something else.
+    Computed,
+}
+
+/// A table of distances, and what they are added to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Table {
+    /// What the distances are from.
+    pub base: Va,
+    /// Its first entry.
+    pub start: Va,
+    /// The function names both for this jump. Else the base was kept on the stack, or may be
+    /// another one of the function: then one of several is meant.
+    pub certain: bool,
+}
+
+/// All indirect jumps of a function, with the origin of their targets. `insns` are the instructions
+/// of all of its parts in ascending order of address; gaps between parts are fine. `got`: as in
+/// [`ObjectCode`](crate::ObjectCode). `insn`: the instruction at an address, also outside of the
+/// function.
+pub fn indirect_jumps(
+    isa: Isa,
+    insns: Vec<Insn>,
+    got: Option<Va>,
+    insn: &dyn Fn(Va) -> Option<Insn>,
+) -> Vec<(Va, Origin)> {
+    match isa {
+        Isa::X86 | Isa::X64 => {
+            let thunk = |at| x86::thunk::thunk(at, |va| insn(va).and_then(Insn::x86));
+            let insns = insns.into_iter().filter_map(Insn::x86).collect();
+            x86::indirect::Body::new(insns, got, &thunk).indirect_jumps().collect()
+        }
+        #[cfg(feature = "toy")]
+        Isa::Toy => toy::indirect_jumps(&insns),
+    }
+}

@@ -1,0 +1,56 @@
+//! What is fixed for an instruction set: sizes, numbers, and what its programs can have.
+
+use crate::insn::RegisterSet;
+#[cfg(feature = "toy")]
+use crate::toy;
+use crate::{Isa, x86};
+
+/// What is fixed for an instruction set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Its name, as users know it.
+    pub name: &'static str,
+    /// Bits of an address: 32 or 64.
+    pub bits: u32,
+    /// Bytes of the jump that is written at sites.
+    pub jump: usize,
+    /// The breakpoint that is written at sites.
+    pub breakpoint: &'static [u8],
+    /// How far such a jump reaches in each direction, in bytes. `None`: everywhere.
+    pub reach: Option<u64>,
+    /// Where user space ends on Linux.
+    pub address_end: u64,
+    /// Names of the general-purpose registers, by number.
+    pub registers: &'static [&'static str],
+    /// Number of the stack pointer among them.
+    pub stack_pointer: u8,
+    /// Registers that a call may change.
+    pub changed_by_calls: RegisterSet,
+    /// The arithmetic flags, a bit each.
+    pub flags: u32,
+    /// Instructions have any length: a jump may overlap the next one, and there is a short jump,
+    /// which may lead to the long one.
+    pub overlaps: bool,
+    /// A byte at the start of an instruction that programs may jump over.
+    pub skipped_prefix: Option<u8>,
+    /// Functions may take their arguments off the stack when they return.
+    pub drops_arguments: bool,
+    /// Words of text and data that look like addresses are taken for such. Not where too many
+    /// numbers do.
+    pub words_name_code: bool,
+    /// Handlers find the end of a goroutine's stack.
+    pub go: bool,
+}
+
+impl Isa {
+    /// What is fixed for it.
+    #[must_use]
+    pub const fn limits(self) -> &'static Limits {
+        match self {
+            Isa::X86 => &x86::LIMITS_32,
+            Isa::X64 => &x86::LIMITS_64,
+            #[cfg(feature = "toy")]
+            Isa::Toy => &toy::LIMITS,
+        }
+    }
+}

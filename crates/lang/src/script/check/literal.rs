@@ -1,0 +1,37 @@
+//! Arithmetic of literals, which is exact or an error.
+
+use super::super::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
+
+/// What a literal may be: any number of 64 bits, with or without a sign.
+const RANGE: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
+
+/// No number of 64 bits is the result, or there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Overflow;
+
+/// The number that an expression of literals is; `None` if it has other parts.
+pub(super) fn exact(expr: &Expr) -> Option<Result<i128, Overflow>> {
+    let number = match &expr.kind {
+        ExprKind::Int(n) => Some(i128::from(*n)),
+        ExprKind::Unary(UnaryOp::Negate, of) => match exact(of)? {
+            Ok(n) => Some(-n),
+            error => return Some(error),
+        },
+        ExprKind::Binary(op, a, b) => {
+            let (a, b) = match (exact(a)?, exact(b)?) {
+                (Ok(a), Ok(b)) => (a, b),
+                _ => return Some(Err(Overflow)),
+            };
+            match op {
+                BinaryOp::Add => a.checked_add(b),
+                BinaryOp::Sub => a.checked_sub(b),
+                BinaryOp::Mul => a.checked_mul(b),
+                BinaryOp::Div => a.checked_div(b),
+                BinaryOp::Mod => a.checked_rem(b),
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    Some(number.filter(|n| RANGE.contains(n)).ok_or(Overflow))
+}

@@ -1,0 +1,129 @@
+//! The detour of a plan with its handlers, and the patch that leads to it: what code generators of
+//! all instruction sets give.
+
+use sidestep_isa::patch::OutOfReach;
+use sidestep_isa::{Isa, RelocateError, Va};
+use sidestep_wire::{HandlerSwitch, TrapEntry};
+
+use crate::codegen::handler::Handler;
+use crate::codegen::thunk::{Env, Thunks};
+#[cfg(feature = "toy")]
+use crate::codegen::toy;
+use crate::codegen::x86;
+use crate::policy::plan::Plan;
+use crate::reason::NotBehind;
+
+/// A detour, ready to be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Detour {
+    /// Run-time address.
+    pub at: Va,
+    /// Its code.
+    pub bytes: Vec<u8>,
+    /// The code begins with a [`sidestep_wire::TrapRecord`].
+    pub recorded: bool,
+    /// Its instruction set.
+    pub isa: Isa,
+    /// All handlers are in front of the first copy, and begin where the code does.
+    pub leads: bool,
+    /// Run-time address of the site.
+    pub site: Va,
+    /// What is written at the site.
+    pub patch: Vec<u8>,
+    /// What has to be behind it, and is not written: the rest of its displacement.
+    pub relies_on: Vec<u8>,
+    /// Code elsewhere that leads to the detour: run-time address, bytes.
+    pub stub: Option<(Va, Vec<u8>)>,
+    /// What is written over padding, before the site is: run-time address, bytes.
+    pub island: Option<(Va, Vec<u8>)>,
+    /// Traps that a thread may meet: offset from the site, offset in the detour of where it goes
+    /// on.
+    pub traps: Vec<(u16, u16)>,
+    /// For each displaced instruction: offset from the site, offset of its copy in the detour. Then
+    /// the place behind them, if execution gets there: the jump back. At last the gate.
+    pub copies: Vec<(u16, u16)>,
+    /// For each guard: offset of its system call from the site, offset of the guard in the detour.
+    /// A thread that is about to make the call has to go through it.
+    pub guards: Vec<(u16, u16)>,
+    /// Offset in the detour of the word that its gate goes by.
+    pub gate: Option<u16>,
+    /// Of handlers that can be switched one by one: number of the probe, and how.
+    pub switches: Vec<(u32, HandlerSwitch)>,
+}
+
+impl Detour {
+    /// Where threads that meet its traps go on. Any site may become a trap, so there is one for its
+    /// first byte in any case.
+    pub fn trap_entries(&self) -> impl Iterator<Item = TrapEntry> {
+        let flag = if self.recorded { TrapEntry::RECORD } else { 0 };
+        let entry = move |(from, to): (u16, u16)| TrapEntry {
+            site: self.site.0 + u64::from(from),
+            detour: (self.at.0 + u64::from(to)) | flag,
+        };
+        let inner = self.traps.iter().copied().filter(|(from, _)| *from != 0);
+        std::iter::once((0, 0)).chain(inner).map(entry)
+    }
+}
+
+/// Why a plan cannot be carried out at an address.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DetourError {
+    /// A branch is too long.
+    #[error(transparent)]
+    OutOfReach(#[from] OutOfReach),
+    /// A displaced instruction cannot be relocated.
+    #[error("the instruction at {va} cannot be displaced: {source}")]
+    Relocate {
+        /// Run-time address of the instruction.
+        va: Va,
+        /// The cause.
+        source: RelocateError,
+    },
+    /// The slab was made without this program.
+    #[error("there is no code of program {program} in the slab")]
+    NoThunk {
+        /// Number of the program.
+        program: usize,
+    },
+    /// Nothing can run behind the probed instruction.
+    #[error(transparent)]
+    NothingBehind(#[from] NotBehind),
+    /// A copy lies more than 65535 bytes into the detour.
+    #[error("the detour of {site} is too long")]
+    TooLong {
+        /// Run-time address of the site.
+        site: Va,
+    },
+}
+
+/// Builds the detour of a plan at run-time address `at`; `bias` = run-time minus link-time address
+/// of the object. The handlers run in order.
+///
+/// The length of a detour does not depend on its address, so it can be measured before its slab
+/// exists.
+///
+/// # Errors
+/// The plan cannot be carried out at this address.
+pub fn build(
+    plan: &Plan,
+    handlers: &[Handler],
+    at: Va,
+    bias: i64,
+    thunks: &Thunks,
+    env: &Env,
+) -> Result<Detour, DetourError> {
+    match plan.isa {
+        Isa::X86 | Isa::X64 => x86::detour::build(plan, handlers, at, bias, thunks, env),
+        #[cfg(feature = "toy")]
+        Isa::Toy => toy::detour::build(plan, handlers, at, bias),
+    }
+}
+
+/// What is written at the site if the detour is at `at`, and what has to be behind it.
+pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>), OutOfReach> {
+    match plan.isa {
+        Isa::X86 | Isa::X64 => x86::detour::patch(plan, bias, at),
+        #[cfg(feature = "toy")]
+        Isa::Toy => Ok((toy::detour::patch(plan, bias, at)?, Vec::new())),
+    }
+}

@@ -1,0 +1,3 @@
+//! The instruction set of the tests.
+
+pub(crate) mod detour;
