@@ -54,6 +54,13 @@ pub enum Flow {
     Far,
 }
 
+impl Flow {
+    /// See [`Insn::falls_through`].
+    pub(crate) fn falls_through(self) -> bool {
+        !matches!(self, Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop | Flow::Far)
+    }
+}
+
 /// General-purpose registers, a bit per register number.
 pub type RegisterSet = u32;
 
@@ -241,7 +248,7 @@ impl Insn {
     /// or system call.
     #[must_use]
     pub fn falls_through(&self) -> bool {
-        !matches!(self.flow(), Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop | Flow::Far)
+        self.flow().falls_through()
     }
 
     /// An instruction without any effect, of any length. Hints to the CPU are none.

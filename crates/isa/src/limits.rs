@@ -8,8 +8,6 @@ use crate::{Isa, x86};
 /// What is fixed for an instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Its name, as users know it.
-    pub name: &'static str,
     /// Bits of an address: 32 or 64.
     pub bits: u32,
     /// Bytes of the jump that is written at sites.

@@ -70,7 +70,7 @@ pub enum SpawnError {
     Died {
         /// The file.
         path: PathBuf,
-        /// How.
+        /// Its exit status, or the signal that ended it.
         status: ExitStatus,
     },
     /// Anything else.

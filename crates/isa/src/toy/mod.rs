@@ -31,7 +31,6 @@ pub const LINK: u8 = 15;
 
 /// What is fixed for it.
 pub const LIMITS: Limits = Limits {
-    name: "toy",
     bits: 64,
     jump: WORD,
     breakpoint: &word(op::TRAP, 0, 0, 0),

@@ -117,11 +117,6 @@ impl Iterator for Sweep<'_> {
     }
 }
 
-/// See [`Sweep`].
-pub fn sweep(isa: Isa, bytes: &[u8], at: Va) -> Sweep<'_> {
-    Sweep::new(isa, bytes, at)
-}
-
 impl Insn {
     /// The instruction set that it was decoded as one of.
     #[must_use]
@@ -196,13 +191,6 @@ impl Insn {
             ConditionCode::g => 15,
         };
         self.iced.is_jcc_short_or_near().then_some(number)
-    }
-
-    /// Whether execution can reach the next instruction: directly, or by a return from a call, trap
-    /// or system call.
-    #[must_use]
-    pub fn falls_through(&self) -> bool {
-        !matches!(self.flow(), Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop | Flow::Far)
     }
 
     /// A nop of any length. `pause` and `endbr64` are none.

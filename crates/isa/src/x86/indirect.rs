@@ -368,7 +368,7 @@ impl Body {
         if let Some(before) = at.checked_sub(1) {
             if self.insns[before].next() == va {
                 start = false;
-                if self.insns[before].falls_through() {
+                if self.insns[before].flow().falls_through() {
                     all.push(before);
                 }
             }

@@ -6,7 +6,6 @@ use crate::limits::Limits;
 
 /// x86-64.
 pub const LIMITS_64: Limits = Limits {
-    name: "x86-64",
     bits: 64,
     jump: 5,
     breakpoint: &TRAP_PATCH,
@@ -30,7 +29,6 @@ pub const LIMITS_64: Limits = Limits {
 
 /// x86-32.
 pub const LIMITS_32: Limits = Limits {
-    name: "x86-32",
     bits: 32,
     // Every distance can be encoded: the sum of an address and a distance has 32 bits.
     reach: None,

@@ -15,6 +15,6 @@ pub(crate) mod syscalls;
 pub(crate) mod thunk;
 pub(crate) mod vectors;
 
-pub use decode::{Insn, Reader, Sweep, decode, sweep};
+pub use decode::{Insn, Reader, Sweep, decode};
 pub use limits::{LIMITS_32, LIMITS_64};
 pub use relocate::{Unsupported, relocate, relocated_len};

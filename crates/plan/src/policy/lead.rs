@@ -9,7 +9,7 @@
 //! ```text
 //!   function:  push %rbx            the lead: stays. A uprobe is here
 //!   site:      jmp detour
-//!   detour:    lea 8(%rsp),%rsp     as in front of the lead, for handlers that look at more than registers
+//!   detour:    lea 8(%rsp),%rsp     for handlers that look at more than registers
 //!              handlers
 //!              push %rbx            the lead again
 //!              displaced instructions

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   high   probe, cell …           pushed by the detour
-//!          return into the detour  pushed by its call     (trampoline: the slot that gets the real return address)
+//!          return into the detour  pushed by its call (trampoline: the real return address)
 //!          wire::Hit               registers as in struct pt_regs
 //!          flags                   lahf/seto form         <- rbx, over the call
 //!   low    xmm registers that the agent's code uses, 16-aligned

@@ -69,7 +69,6 @@ fn in_32_bit_code(stack: i32, len: usize) -> Interpreted {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_isa::x86;
 
     use super::*;
 
@@ -81,7 +80,8 @@ mod tests {
             let (slots, interpreter) = (0x0123_4560u64.to_le_bytes(), 0x0654_3210u64.to_le_bytes());
             made.bytes[made.slots_at..][..word].copy_from_slice(&slots[..word]);
             made.bytes[made.interpreter_at..][..word].copy_from_slice(&interpreter[..word]);
-            let text: Vec<String> = x86::sweep(isa, &made.bytes, Va(0)).map(|insn| insn.unwrap().to_string()).collect();
+            let text: Vec<String> =
+                sidestep_isa::sweep(isa, &made.bytes, Va(0)).map(|insn| insn.unwrap().to_string()).collect();
             let one = |what: &str| text.iter().filter(|line| line.contains(what) && line.starts_with(load)).count();
             assert_eq!((one("$0x1234560"), one("$0x6543210")), (1, 1), "{text:?}");
         }

@@ -58,7 +58,7 @@ pub(super) fn choose(asm: &mut Asm, env: &Env, missed: Label, out: Label) {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_isa::{Isa, x86};
+    use sidestep_isa::Isa;
 
     use super::*;
 
@@ -66,7 +66,7 @@ mod tests {
     fn the_thunk_knows_where_the_detour_goes_on() {
         let mut asm = Asm::new(Va(0x1000));
         enter(&mut asm, Va(0x4000)).unwrap();
-        let insns: Vec<_> = x86::sweep(Isa::X64, &asm.finish(), Va(0)).map(|insn| insn.unwrap()).collect();
+        let insns: Vec<_> = sidestep_isa::sweep(Isa::X64, &asm.finish(), Va(0)).map(|insn| insn.unwrap()).collect();
         let [_, jump, plain] = &insns[..] else { panic!("{insns:?}") };
         assert!(!jump.falls_through() && plain.falls_through());
         assert_eq!((plain.va(), plain.next()), (Va(PLAIN as u64), Va(BODY as u64)));
