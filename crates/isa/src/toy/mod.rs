@@ -14,7 +14,7 @@ use crate::insn::{DecodeError, Flow, Insn as AnyInsn, RegisterSet, Usage};
 use crate::limits::Limits;
 use crate::passed::Passed;
 use crate::patch::OutOfReach;
-use crate::scan::Reference;
+use crate::scan::{Distance, Reference};
 use crate::stack::Stack;
 use crate::{Isa, Len, Va};
 
@@ -41,6 +41,8 @@ pub const LIMITS: Limits = Limits {
     changed_by_calls: 0x80ff,
     flags: 1,
     overlaps: false,
+    short_branch: 0,
+    operand_slack: 0,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,
@@ -432,6 +434,22 @@ pub fn references(start: Va, bytes: &[u8], found: &mut dyn FnMut(Reference)) {
                 found(Reference::Branch { source: at, target });
             }
             _ => insn.pc_target().into_iter().for_each(|va| found(Reference::Names(va))),
+        }
+    }
+}
+
+/// See [`crate::scan::distances`].
+pub fn distances(start: Va, bytes: &[u8], mut found: impl FnMut(Distance)) {
+    let mut reader = Reader::new(bytes, start);
+    for at in (start.0.next_multiple_of(WORD as u64)..start.0 + bytes.len() as u64).step_by(WORD) {
+        let Ok(insn) = reader.at(Va(at)) else { continue };
+        let branch = match insn.flow() {
+            Flow::Jump(target) | Flow::Branch(target) | Flow::Call(target) => Some(target),
+            _ => None,
+        };
+        if let Some(target) = branch.or(insn.pc_target()) {
+            let at = (at - start.0) as usize;
+            found(Distance { at, target, is_branch: branch.is_some(), is_operand: branch.is_none() });
         }
     }
 }

@@ -20,6 +20,10 @@ pub const LIMITS_64: Limits = Limits {
     changed_by_calls: 0x0fc7,
     flags: ARITHMETIC_FLAGS,
     overlaps: true,
+    // One byte of displacement, behind the longest instruction with one.
+    short_branch: 136,
+    // A distance counts from the end of the instruction, where an immediate may follow.
+    operand_slack: 4,
     // `lock`, which glibc jumps over on one CPU.
     skipped_prefix: Some(0xf0),
     drops_arguments: false,
