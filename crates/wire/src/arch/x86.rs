@@ -72,6 +72,13 @@ pub const REGISTERS: [usize; 16] = [
 ];
 /// Where it has the stack pointer.
 pub const STACK_POINTER: usize = offset_of!(Regs, rsp);
+/// Where it has the frame pointer.
+pub const FRAME_POINTER: usize = offset_of!(Regs, rbp);
+/// Where it has the other register that unwind information restores frames by
+/// ([`UnwindRule::BX`](crate::UnwindRule::BX)).
+pub const FRAME_BASE: usize = offset_of!(Regs, rbx);
+/// Where it has what functions return, if that is a word.
+pub const RESULT: usize = offset_of!(Regs, rax);
 /// Where it has the address of the instruction.
 pub const INSTRUCTION_POINTER: usize = offset_of!(Regs, rip);
 /// Where it has the flags.
@@ -99,6 +106,17 @@ impl Regs {
     #[must_use]
     pub const fn sp(&self) -> u64 {
         self.rsp
+    }
+
+    /// The number of the system call that is about to be made.
+    #[must_use]
+    pub const fn call_number(&self) -> u64 {
+        self.rax
+    }
+
+    /// Makes it another system call.
+    pub fn set_call_number(&mut self, number: u64) {
+        self.rax = number;
     }
 
     /// What a function returns, at its return.
