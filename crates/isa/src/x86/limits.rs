@@ -1,5 +1,6 @@
 //! What is fixed for x86-64 and x86-32.
 
+use super::context::{CONTEXT_32, CONTEXT_64};
 use super::decode::ARITHMETIC_FLAGS;
 use super::emit::TRAP_PATCH;
 use crate::limits::Limits;
@@ -25,6 +26,7 @@ pub const LIMITS_64: Limits = Limits {
     drops_arguments: false,
     words_name_code: true,
     go: true,
+    context: &CONTEXT_64,
 };
 
 /// x86-32.
@@ -40,5 +42,6 @@ pub const LIMITS_32: Limits = Limits {
     drops_arguments: true,
     words_name_code: false,
     go: false,
+    context: &CONTEXT_32,
     ..LIMITS_64
 };

@@ -58,32 +58,6 @@ pub(super) fn plain_name(name: &str) -> &str {
 /// Most arguments of functions that take the keys of a map.
 pub(super) const KEYS: usize = 32;
 
-/// The registers that `reg()` knows, by the places that programs find them at.
-const REGISTERS: [(&str, u16); 22] = [
-    ("r15", 0),
-    ("r14", 8),
-    ("r13", 16),
-    ("r12", 24),
-    ("bp", 32),
-    ("bx", 40),
-    ("r11", 48),
-    ("r10", 56),
-    ("r9", 64),
-    ("r8", 72),
-    ("ax", 80),
-    ("cx", 88),
-    ("dx", 96),
-    ("si", 104),
-    ("di", 112),
-    ("orig_ax", 120),
-    ("ip", 128),
-    ("pc", 128),
-    ("cs", 136),
-    ("flags", 144),
-    ("sp", 152),
-    ("ss", 160),
-];
-
 impl Checker<'_> {
     /// A function with a value.
     pub(super) fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Value> {
@@ -127,8 +101,9 @@ impl Checker<'_> {
             "reg" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let register = self.literal(name, &args[0])?;
-                let Some((_, at)) = REGISTERS.into_iter().find(|(name, _)| *name == register) else {
-                    let names: Vec<&str> = REGISTERS.iter().map(|(name, _)| *name).collect();
+                let context = self.types.context();
+                let Some(at) = context.offset(&register) else {
+                    let names: Vec<&str> = context.words().map(|(name, _)| name).collect();
                     return self.error_with(
                         args[0].span,
                         format!("'{register}' is not a valid register on this architecture (x86_64)"),
