@@ -134,19 +134,22 @@ impl Checker<'_> {
                 self.error_with(span, "typeof() is a type, not a value", "let $x : typeof(…), (typeof(…))x")
             }
             ExprKind::TypeInfo(of) => self.type_info(of, span),
-            ExprKind::Index(of, index) if self.is_tuple(of) => match (self.expr(of)?, self.expr(index)?.kind) {
-                (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
-                _ => self.error(index.span, "the index of a tuple must be a literal"),
-            },
             ExprKind::Index(..) | ExprKind::Member(..) => match (self.place(expr)?, &expr.kind) {
                 (Some(place), _) => self.read(&place, span),
                 (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("self".to_owned()) => {
                     self.own(name, span)
                 }
+                (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("config".to_owned()) => {
+                    self.told(name, span)
+                }
                 (None, ExprKind::Member(of, name)) => {
                     let of = self.expr(of)?;
                     self.item(of, name, span)
                 }
+                (None, ExprKind::Index(of, index)) => match (self.expr(of)?, self.expr(index)?.kind) {
+                    (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
+                    _ => self.error(index.span, "the index of a tuple must be a literal"),
+                },
                 (None, _) => self.unknown(),
             },
             ExprKind::Tuple(items) => self.tuple(&[], items, span),
@@ -163,12 +166,6 @@ impl Checker<'_> {
             Some(value) if value <= 1 << 63 => signed((value as i64).wrapping_neg()),
             _ => text(param.clone().into_bytes()),
         }
-    }
-
-    /// A variable that holds a tuple.
-    fn is_tuple(&mut self, of: &Expr) -> bool {
-        let ExprKind::Var(name) = &of.kind else { return false };
-        self.find_var(name).is_some_and(|index| matches!(self.vars[index], Type::Tuple(_)))
     }
 
     /// `$1` that the script was not given.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::super::ast::{Expr, ExprKind, Macro, Param, Sized, Stmt, StmtKind};
+use super::super::ast::{Expr, ExprKind, Macro, Param, Sized, Stmt, StmtKind, TypeName};
 use super::super::checked::{Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::Type;
@@ -195,6 +195,11 @@ impl Names<'_> {
 
     fn sized(&mut self, of: &Sized) -> Box<Sized> {
         Box::new(match of {
+            Sized::Type(TypeName { keyword: "", name, stars: 0, length: None })
+                if self.exprs.contains_key(name.as_str()) =>
+            {
+                return self.sized(&Sized::Expr(Expr { kind: ExprKind::Ident(name.clone()), span: Span::default() }));
+            }
             Sized::Type(name) => Sized::Type(name.clone()),
             Sized::Expr(expr) => match self.expr(expr) {
                 // A parameter that is a type.

@@ -76,6 +76,7 @@ impl Lower<'_, '_> {
         match (ty, &value.kind) {
             (Type::Text(room), _) => self.text_to(to, value, *room),
             (Type::Data { .. }, _) => self.data_to(to, value),
+            (Type::Tuple(types), ValueKind::Tuple(_)) if types.is_empty() => self.clear(to, ty.stored()),
             (Type::Tuple(types), ValueKind::Tuple(items)) => {
                 for (index, (item, part)) in items.iter().zip(&**types).enumerate() {
                     self.write(to.plus(offset(ty, index)), item, part);
