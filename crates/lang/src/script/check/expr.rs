@@ -286,12 +286,11 @@ impl Checker<'_> {
                 format!("The {} operator can not be used on expressions of type '{}'", op.text(), value.ty.name());
             return self.error(span, message);
         }
-        let not = if value.ty.is_bool() { Type::bool() } else { Type::INT };
         Ok(match (op, &value.kind) {
-            (UnaryOp::Not, ValueKind::Int(n)) => Value { ty: not, kind: ValueKind::Int((*n == 0).into()) },
+            (UnaryOp::Not, ValueKind::Int(n)) => truth(ValueKind::Int((*n == 0).into())),
             (UnaryOp::Invert, ValueKind::Int(n)) => Value { kind: ValueKind::Int(!n), ty: value.ty },
             (UnaryOp::Negate, ValueKind::Int(n)) => signed((*n as i64).wrapping_neg()),
-            (UnaryOp::Not, _) => Value { ty: not, kind: ValueKind::Not(Box::new(value)) },
+            (UnaryOp::Not, _) => truth(ValueKind::Not(Box::new(value))),
             (UnaryOp::Invert, _) => Value { ty: value.ty.clone(), kind: ValueKind::Invert(Box::new(value)) },
             _ => Value { ty: Type::INT, kind: ValueKind::Negate(Box::new(value)) },
         })
@@ -311,7 +310,7 @@ impl Checker<'_> {
             _ => (a, b),
         };
         let comparable = match (&a.ty, &b.ty) {
-            (Type::Text(_), Type::Text(_)) => true,
+            (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
             _ => false,
         };
