@@ -1,5 +1,6 @@
 //! What is fixed for an instruction set: sizes, numbers, and what its programs can have.
 
+use crate::context::Context;
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
@@ -44,6 +45,8 @@ pub struct Limits {
     pub words_name_code: bool,
     /// Handlers find the end of a goroutine's stack.
     pub go: bool,
+    /// Where handlers find the registers.
+    pub context: &'static Context,
 }
 
 impl Isa {

@@ -91,3 +91,37 @@ impl Context {
 const fn bit(offset: usize) -> u32 {
     1 << (offset / 8)
 }
+
+#[cfg(test)]
+mod tests {
+    use sidestep_isa::Isa;
+
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_context_are_those_that_it_is_made_of() {
+        for isa in [Isa::X86, Isa::X64] {
+            let context = isa.limits().context;
+            assert_eq!(8 * context.names.len(), size_of::<Regs>());
+            assert_eq!(usize::from(context.floats_at), Hit::XMM);
+            assert_eq!(8 * context.floats.len(), size_of_val(&Hit::default().xmm));
+            for (name, at) in [
+                ("r15", offset_of!(Regs, r15)),
+                ("bp", offset_of!(Regs, rbp)),
+                ("di", offset_of!(Regs, rdi)),
+                ("orig_ax", offset_of!(Regs, orig_rax)),
+                ("pc", offset_of!(Regs, rip)),
+                ("flags", offset_of!(Regs, eflags)),
+                ("ss", offset_of!(Regs, ss)),
+            ] {
+                assert_eq!(context.offset(name).map(usize::from), Some(at), "{name}");
+            }
+            let named = |at: u16| context.words().find(|(_, known)| *known == at).map(|(name, _)| name);
+            assert_eq!([context.result, context.second_result, context.pc].map(named), ["ax", "dx", "ip"].map(Some));
+            assert_eq!([context.stack_pointer, context.goroutine].map(named), ["sp", "r14"].map(Some));
+            let arguments: Vec<_> = context.arguments.iter().filter_map(|at| named(*at)).collect();
+            let known = ["di", "si", "dx", "cx", "r8", "r9"];
+            assert_eq!(arguments, known[..if isa == Isa::X64 { 6 } else { 0 }]);
+        }
+    }
+}

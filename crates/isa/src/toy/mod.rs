@@ -8,6 +8,7 @@
 
 mod relocate;
 
+use crate::context::Context;
 use crate::emulate::Emulated;
 use crate::indirect::Origin;
 use crate::insn::{DecodeError, Flow, Insn as AnyInsn, RegisterSet, Usage};
@@ -29,6 +30,9 @@ pub const SP: u8 = 14;
 /// The register with the return address.
 pub const LINK: u8 = 15;
 
+const REGISTERS: [&str; 16] =
+    ["r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "fp", "sp", "link"];
+
 /// What is fixed for it.
 pub const LIMITS: Limits = Limits {
     bits: 64,
@@ -36,7 +40,7 @@ pub const LIMITS: Limits = Limits {
     breakpoint: &word(op::TRAP, 0, 0, 0),
     reach: Some(1 << 25),
     address_end: 1 << 47,
-    registers: &["r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "fp", "sp", "link"],
+    registers: &REGISTERS,
     stack_pointer: SP,
     changed_by_calls: 0x80ff,
     flags: 1,
@@ -47,6 +51,22 @@ pub const LIMITS: Limits = Limits {
     drops_arguments: false,
     words_name_code: true,
     go: false,
+    context: &CONTEXT,
+};
+
+/// The registers in the context of a hit.
+pub static CONTEXT: Context = Context {
+    names: &REGISTERS,
+    aliases: &[],
+    floats: &[],
+    floats_at: 8 * 16,
+    arguments: &[0, 8, 16, 24],
+    go_arguments: &[],
+    result: 0,
+    second_result: 8,
+    pc: 8 * 15,
+    stack_pointer: 8 * SP as u16,
+    goroutine: 0,
 };
 
 /// What makes a system call, as bytes.

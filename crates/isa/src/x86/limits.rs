@@ -1,5 +1,6 @@
 //! What is fixed for x86-64 and x86-32.
 
+use super::context::{CONTEXT_32, CONTEXT_64};
 use super::decode::ARITHMETIC_FLAGS;
 use super::emit::TRAP_PATCH;
 use crate::limits::Limits;
@@ -29,6 +30,7 @@ pub const LIMITS_64: Limits = Limits {
     drops_arguments: false,
     words_name_code: true,
     go: true,
+    context: &CONTEXT_64,
 };
 
 /// x86-32.
@@ -44,5 +46,6 @@ pub const LIMITS_32: Limits = Limits {
     drops_arguments: true,
     words_name_code: false,
     go: false,
+    context: &CONTEXT_32,
     ..LIMITS_64
 };
