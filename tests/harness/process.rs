@@ -90,10 +90,20 @@ impl Running {
         (running, receiver)
     }
 
+    #[allow(unsafe_code)]
     fn spawn(command: &mut Command) -> Running {
         let what = format!("{command:?}");
         // The same hashes and the same messages at every run.
         command.env("PYTHONHASHSEED", "0").env("LC_ALL", "C");
+        // SAFETY: signal(2) may be called between fork and exec. A shell starts what runs in the
+        // background with both ignored, and the tests send them.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         let child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let child = child.unwrap_or_else(|e| panic!("{what}: {e}"));
         Running { child, stdout: None, stderr: None, what }

@@ -94,6 +94,8 @@ const fn bit(offset: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
     use sidestep_isa::Isa;
 
     use super::*;
@@ -119,6 +121,12 @@ mod tests {
             let named = |at: u16| context.words().find(|(_, known)| *known == at).map(|(name, _)| name);
             assert_eq!([context.result, context.second_result, context.pc].map(named), ["ax", "dx", "ip"].map(Some));
             assert_eq!([context.stack_pointer, context.goroutine].map(named), ["sp", "r14"].map(Some));
+            let words = [context.stack_pointer, context.goroutine, context.pc, context.result].map(usize::from);
+            assert_eq!(words, [arch::STACK_POINTER, arch::GOROUTINE, arch::INSTRUCTION_POINTER, arch::RESULT]);
+            for (name, at) in isa.limits().registers.iter().zip(arch::REGISTERS) {
+                let plain = context.offset(name.trim_start_matches(['e', 'r']));
+                assert_eq!(plain.or(context.offset(name)).map(usize::from), Some(at), "{name}");
+            }
             let arguments: Vec<_> = context.arguments.iter().filter_map(|at| named(*at)).collect();
             let known = ["di", "si", "dx", "cx", "r8", "r9"];
             assert_eq!(arguments, known[..if isa == Isa::X64 { 6 } else { 0 }]);

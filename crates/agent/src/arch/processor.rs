@@ -19,11 +19,11 @@ pub const JUMP: u8 = 0xe9;
 /// First byte of `int imm8`; `cd 03` traps like `int3`, but is two bytes long.
 pub const INT_IMM8: u8 = 0xcd;
 
-/// The system call that this code makes, if it is what signal handlers return to, and how many bytes
-/// it pops before. The code says which of several kinds of frames is there, as debuggers know it:
-/// `mov`, then `syscall` or `int $0x80`, with a `pop` in front in old frames of 32-bit programs.
-/// Code with a probe says nothing, but for that of 32-bit programs, where a guard of ours has taken
-/// the place of the `mov`.
+/// The system call that this code makes, if it is what signal handlers return to, and how many
+/// bytes it pops before. The code says which of several kinds of frames is there, as debuggers know
+/// it: `mov`, then `syscall` or `int $0x80`, with a `pop` in front in old frames of 32-bit
+/// programs. Code with a probe says nothing, but for that of 32-bit programs, where a guard of ours
+/// has taken the place of the `mov`.
 #[must_use]
 pub fn restorer_call(code: &[u8; 16]) -> Option<(u64, u64)> {
     /// The call at the end of a handler whose frame has no `siginfo_t`, in 32-bit programs.

@@ -17,13 +17,24 @@ pub fn realtime() -> u64 {
 
 /// What programs know of time, if they begin now: `start` of the monotonic clock.
 pub fn clock_of_scripts(start: u64) -> Clock {
-    let ahead = |id| clock(id).wrapping_sub(monotonic());
     Clock {
         start,
         since_1970: ahead(libc::CLOCK_REALTIME),
         boot: ahead(libc::CLOCK_BOOTTIME),
         tai: ahead(libc::CLOCK_TAI),
     }
+}
+
+/// By how much a clock is ahead of the monotonic one. The three looks may be interrupted, so the
+/// attempt counts in which the least time passed between them. The answer is the largest that is
+/// possible: `nsecs(boot)` is never before an `nsecs` that was read earlier.
+fn ahead(id: libc::clockid_t) -> u64 {
+    const ATTEMPTS: usize = 10;
+    let attempt = |_| {
+        let (before, time) = (monotonic(), clock(id));
+        (monotonic() - before, time.wrapping_sub(before))
+    };
+    (0..ATTEMPTS).map(attempt).min().map_or(0, |(_, ahead)| ahead)
 }
 
 /// `HH:MM:SS` of a time in nanoseconds since 1970, in the local time zone.
@@ -72,6 +83,25 @@ fn clock(id: libc::clockid_t) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A thread that lost its processor between two looks at clocks put the boot clock behind the
+    /// monotonic one.
+    #[test]
+    fn the_boot_clock_was_behind_the_monotonic_clock() {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let least = (0..20_000).map(|_| ahead(libc::CLOCK_BOOTTIME) as i64).min();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(least >= Some(0), "{least:?}");
+        });
+    }
 
     /// `date` of coreutils is the oracle.
     #[test]

@@ -222,8 +222,8 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Goes to `differs` unless two texts, buffers or tuples are the same, in their first bytes if `first`
-    /// says how many.
+    /// Goes to `differs` unless two texts, buffers or tuples are the same, in their first bytes if
+    /// `first` says how many.
     pub(super) fn compare(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
         if let Type::Tuple(_) | Type::Bytes(_) = a.ty {
             return self.compare_kept(a, b, differs);
