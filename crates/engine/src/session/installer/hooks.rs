@@ -109,6 +109,7 @@ impl Installer {
         if self.needs_signals {
             self.expect_signals(process)?;
         }
+        self.beside_owner = self.others.signals().is_some();
         if let Some(controller) = self.others.signals() {
             if follows {
                 let reason = format!("process {controller} has taken the signals, and --follow has to: end that first");
@@ -185,7 +186,7 @@ impl Installer {
         let process = hold.process();
         let look = || Others::of(&process, &mappings(&process)?, Some(regions.shared_va));
         self.others = look()?;
-        if self.has_lost_signals(regions) {
+        if self.has_lost_signals(regions) || self.beside_owner {
             return Ok(true);
         }
         release::finish(hold, regions.shared_va, &regions.room())?;
