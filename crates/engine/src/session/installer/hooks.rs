@@ -174,8 +174,19 @@ impl Installer {
     /// From here on plans are made as if another session had given up the signals, if it would do
     /// without them.
     fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
-        let guards = self.others.holder().map(|found| release::spare_guards(process, found)).transpose()?;
-        guards.flatten().into_iter().for_each(|guards| self.others.without(&guards));
+        let Some(found) = self.others.holder() else { return Ok(()) };
+        match release::spare_guards(process, found) {
+            Ok(guards) => guards.into_iter().for_each(|guards| self.others.without(&guards)),
+            // Its memory cannot be read if that session has ended since it was found.
+            Err(error) => {
+                let ended = found.shared_va;
+                let own = self.regions.as_ref().map(|regions| regions.shared_va);
+                self.others = Others::of(process, &mappings(process)?, own)?;
+                if self.others.holder().is_some_and(|found| found.shared_va == ended) {
+                    return Err(error);
+                }
+            }
+        }
         Ok(())
     }
 
