@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sidestep_tests::process::{LIMIT, Output, Program, eventually, run};
+use sidestep_tests::process::{LIMIT, Program, eventually, run};
 use sidestep_tests::tool::{Report, Tracing, sidestep};
 use sidestep_tests::{Snapshot, target};
 
@@ -249,8 +249,7 @@ fn several_attach_at_the_same_time() {
     program.finish().ok();
 }
 
-/// One session took the signals while the other made its plans, which need them. The plans are made
-/// anew, and the session that comes second is told of the first.
+/// Both need the signals. Each makes its plans while the other may take them.
 #[test]
 fn an_attach_gave_up_for_signals_that_were_taken_meanwhile() {
     let Some((mut program, pid)) = start("many") else { return };
@@ -265,11 +264,7 @@ fn an_attach_gave_up_for_signals_that_were_taken_meanwhile() {
             };
             ["many10*", "many11*"].map(attach).map(|thread| thread.join().expect("it ends"))
         });
-        let attached = |output: &&Output| output.code() == 0;
-        assert!(outputs.iter().any(|output| attached(&output)), "{} {}", outputs[0], outputs[1]);
-        for output in outputs.iter().filter(|output| !attached(output)) {
-            assert!(output.stderr.contains("end that first") && !output.stderr.contains("try again"), "{output}");
-        }
+        assert!(outputs.iter().all(|output| output.code() == 0), "{} {}", outputs[0], outputs[1]);
     }
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0, "wrong results");
@@ -324,8 +319,7 @@ pub fn what_cannot_be_shared_is_refused() {
     let first = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
     let whose = format!("process {}", first.pid());
     refused(&["funccount", "-p", &pid, "leaf"], &[&whose, "end that first"]);
-    refused(&["funccount", "--no-optimize", "-p", &pid, "seven"], &[&whose, "it needs a trap", "end that first"]);
-    refused(&["funccount", "--follow", "-p", &pid, "seven"], &[&whose, "--follow", "end that first"]);
+    refused(&["funccount", "--no-optimize", "-p", &pid, "leaf"], &[&whose, "end that first"]);
     let second = Tracing::start(&["funccount", "-p", &pid, "seven"]);
     program.ask("work 10");
     program.ask("seven 20");

@@ -18,33 +18,40 @@ const LOOKS: u32 = 50;
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
 
-/// The process is about to execute another program, if it does: the controller follows it there.
-/// Comes back only if that fails; the program then makes the same call once more, and gets the
-/// error.
+/// The process is about to execute another program, if it does: the controllers follow it there
+/// that want to, of the sessions that use the signals of this one. Comes back only if that fails;
+/// the program then makes the same call once more, and gets the error.
 #[cold]
 pub fn execute(agent: Agent, frame: &mut Regs) {
-    let bell = &agent.common().bell;
+    let following = || agent.sharing().filter(|session| session.private().follow != 0);
     let mut arg = |index| *argument(frame, index);
     let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
     let path = if frame.rax == nr::EXECVE { args[0] } else { args[1] };
-    if agent.private().follow == 0 || !ask(bell, Question::Exec, path) {
+    let mut answered = false;
+    for session in following() {
+        answered |= ask(session, Question::Exec, path);
+    }
+    if !answered {
         return;
     }
     // SAFETY: the program's own call, with its own arguments.
     unsafe { arch::syscall(frame.rax, args) };
-    ask(bell, Question::NoExec, 0);
+    for session in following() {
+        ask(session, Question::NoExec, 0);
+    }
 }
 
 /// The dynamic loader has changed what is mapped.
 #[cold]
 pub fn mapped(agent: Agent) {
     if agent.counts() {
-        ask(&agent.common().bell, Question::Mapped, 0);
+        ask(agent, Question::Mapped, 0);
     }
 }
 
 /// Has the controller done what it was asked for?
-fn ask(bell: &Bell, question: Question, path: u64) -> bool {
+fn ask(agent: Agent, question: Question, path: u64) -> bool {
+    let bell = &agent.common().bell;
     if bell.listens.load(Ordering::Acquire) == 0 {
         return false;
     }

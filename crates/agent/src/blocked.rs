@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 
 use crate::arch::{self, nr};
 use crate::memory::{Agent, Thread};
+use crate::thread;
 
 const SIG_BLOCK: u64 = 0;
 const SIG_UNBLOCK: u64 = 1;
@@ -23,6 +24,12 @@ const STACK: u64 = 256 << 10;
 pub fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     if thread.fs_base() != fs_base {
         set(thread, 0, 0, 0);
+    }
+    let owner = agent.owner();
+    if owner.address() != agent.address() {
+        // The owner does that, for all who share its signals.
+        let _ = thread::slot(owner, fs_base);
+        return;
     }
     for closed in &agent.private().signals.closed {
         if fs_base != 0 && closed.fs_base.load(Ordering::Acquire) == fs_base {

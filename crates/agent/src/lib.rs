@@ -194,6 +194,13 @@ pub unsafe extern "C" fn agent_signal(private: *const Private, signal: i32, info
     unsafe { signal::handle(Agent::new(private), signal, info, context) }
 }
 
+/// Where a load of this agent goes on that has failed at `ip`; 0 = that is no load of this agent.
+/// Called by the agent of the session that owns the signals.
+#[cfg_attr(agent_blob, unsafe(no_mangle))]
+pub extern "C" fn agent_after_fault(ip: u64) -> u64 {
+    arch::load::after_fault(ip).unwrap_or(0)
+}
+
 /// Reads of memory that may not be there, for tests and measurements.
 #[cfg(not(agent_blob))]
 pub mod reads {

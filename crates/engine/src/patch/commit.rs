@@ -89,7 +89,8 @@ pub(crate) fn put_in(
         work.push(pages(own, site).collect());
     }
     work.extend(pages(users, site).map(|page| vec![page]));
-    let ground = Ground { ours: regions.code(), shown: regions.detours.shown };
+    let ours = regions.code().into_iter().chain(discovery::agents(others.sessions())).collect();
+    let ground = Ground { ours, shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;

@@ -1,7 +1,7 @@
 //! Removing every trace, from what the target's own memory says. The end of a session and the
 //! clean-up after a controller that was killed are the same code.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 use crate::api::Stops;
 use crate::error::{Inside, SessionError};
 use crate::patch::pages::{Stretch, pages, read_all, write_all};
-use crate::patch::release;
+use crate::patch::retain::{Outside, part, retain};
 use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
@@ -25,6 +25,7 @@ use crate::target::hold::{Hold, Turn, stop};
 use crate::target::identity;
 use crate::target::native::{self, Originals};
 use crate::target::remote::{Remote, mappings, stopped_mappings};
+use crate::target::signals;
 use crate::target::thread_positions::{self, Place, Position};
 
 /// How long is waited at most for a thread that runs in our code, before the next look.
@@ -50,11 +51,29 @@ pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Resul
         return Ok(stops);
     }
     let _turn = take_turn(process)?;
-    // Somebody may have removed one of them, or finished one, before it was our turn.
-    for found in chosen()? {
-        stops.append(remove_one(process, found.shared_va)?);
+    let mut result = Ok(());
+    let mut remove = |found: &Found| match remove_one(process, found.shared_va) {
+        Ok(one) => stops.append(one),
+        Err(error) => result = std::mem::replace(&mut result, Ok(())).and(Err(error)),
+    };
+    // Somebody may have removed one of them, or finished one, before it was our turn. Those that
+    // share signals go before their owner.
+    let mut chosen = chosen()?;
+    chosen.sort_by_key(|found| found.owner == Va(0));
+    chosen.iter().for_each(&mut remove);
+    // What nobody needs any more.
+    let left = |owners: bool| -> Result<Vec<Found>, SessionError> {
+        let all = discovery::all(process, &mappings(process)?);
+        let maps = mappings(process)?;
+        let is_left = |found: &&Found| {
+            found.retained && (found.owner == Va(0)) == owners && found.made_up(process, &maps).is_none()
+        };
+        Ok(all.iter().filter(is_left).filter(|found| found.users(&all).next().is_none()).copied().collect())
+    };
+    for owners in [false, true] {
+        left(owners)?.iter().for_each(&mut remove);
     }
-    Ok(stops)
+    result.map(|()| stops)
 }
 
 /// Removes a session, given by the address of its shared region.
@@ -67,18 +86,29 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     // Somebody may have waited for its threads before.
-    let waited = discovery::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
+    let gave_up = |found: Found| found.detaching && !found.retained && !found.is_mine();
+    let waited = discovery::at(process, shared)?.is_some_and(gave_up);
     let limit = Limit::after(if waited { SHORT_PATIENCE } else { PATIENCE });
     let mut pause = Duration::from_micros(200);
+    let mut outside = Outside::default();
     loop {
         let Some(found) = discovery::at(process, shared)? else { return Ok(hold.stops()) };
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
         let journal = Journal::of(process, &found, &others)?;
+        if journal.is_needed && found.retained {
+            return Ok(hold.stops());
+        }
         let originals = Originals::of(process, &found)?;
         let suspended = process.is_suspended();
         process.use_gadgets(crate::target::regions::gadgets(found.batch));
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
-            let inside = restore(stopped, &found, &others, &journal, &originals)?;
+            let mut inside = restore(stopped, &found, &others, &journal, &originals, &mut outside)?;
+            if inside.is_none() && journal.is_needed {
+                retain(stopped, &found, &journal)?;
+            } else if inside.is_none() && found.owner != Va(0) {
+                let tid = part(stopped, &found, &others, &mut outside)?;
+                inside = tid.map(|tid| StillThere { tid, how: Inside::Code });
+            }
             if inside.is_some() && suspended {
                 usher(stopped, &found, &journal, pause)?;
             }
@@ -86,15 +116,13 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         })?;
         hold.note_sharing(sharing);
         let Some(inside) = inside else {
-            process.leave(&journal.code);
-            unmap(&mut hold, &found)?;
+            if !journal.is_needed {
+                process.leave(&journal.code);
+                unmap(&mut hold, &found)?;
+            }
             return Ok(hold.stops());
         };
         if limit.is_over() {
-            // What stays is in nobody's way then. If that is not possible now, the others do
-            // without signals.
-            let _ =
-                release::release_left(&mut hold, &found, &crate::target::regions::room(found.private_va, found.batch));
             let (pid, bytes) = (process.pid(), resident(process, &found)?);
             return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
         }
@@ -110,6 +138,10 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
 /// All sites, as far as they are looked up: that takes longer than a stop should.
 pub(crate) struct Journal {
     pub entries: Vec<JournalEntry>,
+    /// Other sessions need the session's guards, and its handler if it owns the signals.
+    is_needed: bool,
+    /// These guards, if so.
+    pub kept: HashSet<usize>,
     /// Those that are still written. What is not now is not going to be, as it is our turn.
     written: Vec<usize>,
     /// Those that have detours, by the addresses of these.
@@ -121,20 +153,33 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
-        let (entries, written) = entries(process, found, others)?;
+    fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
+        let (entries, mut written) = entries(process, found, others)?;
+        let has_users = found.users(others.sessions()).next().is_some();
+        let mut kept = HashSet::new();
+        if has_users {
+            kept.extend(found.sites(process)?.iter().filter(|site| site.is_guard()).map(|site| site.index));
+            written.retain(|index| !kept.contains(index));
+        }
+        let is_needed = has_users && (found.owner == Va(0) || !kept.is_empty());
         let mut detours: Vec<usize> = (0..entries.len()).filter(|index| entries[*index].detour_len != 0).collect();
         detours.sort_by_key(|index| entries[*index].detour);
         let islands = entries.iter().rev().filter(|e| e.own == ISLAND).map(|e| (e.site, Va(e.detour))).collect();
         let is_code = |m: &&MapEntry| m.kind == MapKind::Agent as u32 || m.kind == MapKind::Slab as u32;
         let code = found.mappings(process)?.iter().filter(is_code).map(|m| m.addr..m.addr + m.len).collect();
-        Ok(Journal { entries, written, detours, islands, code })
+        Ok(Journal { entries, is_needed, kept, written, detours, islands, code })
     }
 
     /// Does a site have this byte?
     fn has_site_at(&self, at: u64) -> bool {
         let held = |entry: &JournalEntry| entry.site..entry.site + u64::from(entry.len);
         self.entries.iter().any(|entry| entry.own != ISLAND && held(entry).contains(&at))
+    }
+
+    /// Is a position at a copy, or in front of all handlers, of a guard that stays?
+    fn stays_at(&self, stopped: &Stopped, position: &Position) -> bool {
+        let is_kept = self.detour_at(position.ip.0).is_some_and(|index| self.kept.contains(&index));
+        is_kept && self.original_of(stopped, position).is_some()
     }
 
     /// The entry in whose detour an address is.
@@ -195,10 +240,12 @@ fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
             let is = || now.map_or_else(|| is_written(process, &maps, entry), |now| is_ours(now, &maps, entry));
-            // What is there now is another session's; but a child may have been forked before.
-            let given_up = entry.is_given_up() && (!child || others.are_at(entry.site));
+            // Nobody's any more: what is there now is another session's. But a child may have been
+            // forked before.
+            let left = found.retained || others.are_at(entry.site);
+            let theirs = !child && left && entry.newest == 0 && entry.own != ISLAND;
             // A blank one says nothing.
-            entry.len != 0 && !given_up && (is() || others.leads_to(process, entry))
+            entry.len != 0 && !theirs && (is() || others.leads_to(process, entry))
         }));
     }
     written.sort_unstable();
@@ -228,6 +275,7 @@ fn restore(
     others: &Others,
     journal: &Journal,
     originals: &Originals,
+    outside: &mut Outside,
 ) -> Result<Option<StillThere>, SessionError> {
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
@@ -240,7 +288,8 @@ fn restore(
     let mappings = stopped_mappings(stopped)?;
     lower(stopped, found, &mappings, others, journal)?;
     let process = stopped.process().clone();
-    let shared: Vec<&JournalEntry> = journal.entries.iter().filter(|entry| others.know(entry)).collect();
+    let gone = journal.entries.iter().enumerate().filter(|(index, _)| !journal.kept.contains(index));
+    let shared: Vec<&JournalEntry> = gone.map(|(_, entry)| entry).filter(|entry| others.know(entry)).collect();
     shared.iter().filter(|entry| entry.own != 1).try_for_each(|entry| others.unlink(&process, entry))?;
     let written = journal.written.iter().rev().map(|index| &journal.entries[*index]);
     let (own, users): (Vec<_>, Vec<_>) = written.partition(|e| e.own == 1);
@@ -258,11 +307,19 @@ fn restore(
         }
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
-    positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
+    positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)) && !journal.stays_at(stopped, p));
     // A thread may have executed a trap or an instruction that names its place, and not got its
     // signal yet: the handler must still be there.
-    let named = found.taken & crate::target::signals::NAMED;
-    let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
+    let named = found.named();
+    let mut awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
+    // The handler stays for the signals of other sessions.
+    if found.owner != Va(0) || journal.is_needed {
+        let names = |ip: Va| {
+            journal.has_site_at(ip.0.wrapping_sub(1)) || journal.code.iter().any(|range| range.contains(&ip.0))
+        };
+        let ours = |tid: &i32| stopped.threads().iter().any(|thread| thread.tid == *tid && names(thread.regs.ip()));
+        awaiting.retain(ours);
+    }
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let still = |how: Inside| move |tid: i32| StillThere { tid, how };
     let in_code = awaiting.first().copied().or(stopped.returning()).or(in_flight).map(still(Inside::Code));
@@ -272,17 +329,26 @@ fn restore(
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
     let original_of = |position| journal.original_of(stopped, position).filter(|(entry, _)| movable(entry));
     let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
-    for (position, original) in positions.iter().zip(&targets) {
-        if original.is_none() {
-            inside = Some(match position.place {
-                Place::Thread { tid } => StillThere { tid, how: Inside::Code },
-                Place::SignalFrame { tid, .. } => StillThere { tid, how: Inside::SignalHandler },
-            });
-        }
+    let stays = |(position, original): (&Position, &Option<_>)| match (original, position.place) {
+        (Some(_), _) => None,
+        (None, Place::Thread { tid }) => Some(StillThere { tid, how: Inside::Code }),
+        (None, Place::SignalFrame { tid, .. }) => Some(StillThere { tid, how: Inside::SignalHandler }),
+    };
+    let mut stay: Vec<StillThere> = positions.iter().zip(&targets).filter_map(stays).collect();
+    // What stays works for other sessions meanwhile, so each thread is waited for by itself. The
+    // memory stays, too.
+    if journal.is_needed {
+        let tids = stay.iter().map(|still| still.tid).chain(awaiting.iter().copied()).collect();
+        outside.look(stopped, &tids);
+        stay.retain(|still| !outside.has(still.tid));
     }
+    inside = stay.pop().or(inside);
     // A thread in the agent may be about to replace a return address or to meet a trap: then our
     // own sites stay for now.
     if inside.is_none() {
+        if found.taken != 0 && !journal.is_needed {
+            signals::end(stopped, found.private_va)?;
+        }
         shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
         restore_text(stopped, &mappings, &own)?;
     }
@@ -294,9 +360,9 @@ fn restore(
             _ => {}
         }
     }
-    if inside.is_none() && found.taken != 0 {
+    if inside.is_none() && found.taken != 0 && !journal.is_needed {
         let agent = found.agent.0..found.agent.0 + found.agent.1;
-        crate::target::signals::restore(stopped, found.private_va, found.room(), agent, found.taken)?;
+        signals::restore(stopped, found.private_va, found.room(), agent, found.taken)?;
     }
     Ok(inside)
 }
@@ -304,7 +370,7 @@ fn restore(
 /// Lets threads of a suspended process go on for some time that are in our code, or on the way to a
 /// handler of it: by themselves they never leave.
 fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
-    let awaiting = stopped.awaiting(found.taken & crate::target::signals::NAMED);
+    let awaiting = stopped.awaiting(found.named());
     let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
     let leaves = |tid: i32| awaiting.contains(&tid) || stopped.returning() == Some(tid);
     let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || leaves(t.tid));

@@ -34,7 +34,8 @@ pub fn detach(pid: i32) -> Result<Detached, SessionError> {
     if let Some(error) = discovery::foreign(&process, &maps) {
         return Err(error);
     }
-    for found in discovery::all(&process, &maps) {
+    let all = discovery::all(&process, &maps);
+    for found in all.iter().filter(|found| !found.retained || found.users(&all).next().is_none()) {
         if found.controller_alive() {
             detached.at_work.push(found.controller_pid);
             continue;

@@ -17,8 +17,8 @@ use crate::session::{Progress, Session, users};
 use crate::target::hold::Hold;
 
 impl Session {
-    /// Attaches to all of these processes. If another session takes the signals meanwhile, the
-    /// plans are made anew: fewer techniques are left.
+    /// Attaches to all of these processes, which may be those of several users only if that is
+    /// asked for.
     pub(crate) fn attach(
         pids: &[i32],
         bundle: &Bundle,
@@ -26,20 +26,11 @@ impl Session {
         options: &Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Session, SessionError> {
-        /// Sessions that may come one after the other, each while the next plans are made.
-        const PLANS: usize = 5;
         if !options.share_across_users {
             users::are_the_same(pids)?;
         }
         let several = pids.len() > 1 || options.follow;
-        let mut once = || Session::attach_once(pids, SessionSpec::new(bundle, requests, options, several), progress);
-        for _ in 1..PLANS {
-            match once() {
-                Err(SessionError::SignalsTaken { .. }) => {}
-                result => return result,
-            }
-        }
-        once()
+        Session::attach_once(pids, SessionSpec::new(bundle, requests, options, several), progress)
     }
 
     /// Attaches to all of these processes. Each is looked at before the first is changed.

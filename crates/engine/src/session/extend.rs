@@ -8,6 +8,7 @@ use crate::api::{Bundle, Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::patch::per_probe;
 use crate::patch::promote;
+use crate::patch::retire::retire;
 use crate::patch::switch::{Switched, take_turn};
 use crate::resolve;
 use crate::resolve::objects::Objects;
@@ -15,8 +16,7 @@ use crate::session::installer::Numbers;
 use crate::session::spec::SessionSpec;
 use crate::session::{Session, clock};
 use crate::target::discovery;
-use crate::target::hold::{self, Hold};
-use crate::target::native;
+use crate::target::hold::Hold;
 
 impl Session {
     /// The indices that the next so many programs will have.
@@ -143,11 +143,8 @@ impl Session {
                 per_probe::retire(&self.process, &found, site, &numbers)?;
             }
         }
-        let stopped = hold::stop(&self.process)?;
-        let result = native::retire(&stopped, &found, &sites);
-        stopped.resume()?;
-        result?;
-        self.installer.forget(&sites);
+        let detours = retire(&self.process, &found, &sites)?;
+        self.installer.forget(&sites, &detours);
         self.installer.additions.remove(&gone);
         Ok(switched)
     }

@@ -93,12 +93,8 @@ pub(crate) struct Installer {
     faults: u64,
     /// SIGTRAP is wanted even if no site needs it, to write sites while the threads run.
     takes_traps: bool,
-    /// Run-time ranges of the guards that keep signals of ours deliverable.
-    guards: Vec<Range<u64>>,
     /// Programs were given arguments of static probes that are in memory.
     reads_arguments: bool,
-    /// What was planned last cannot do without the signals.
-    needs_signals: bool,
     /// What other sessions have in the process.
     others: Others,
     /// The agent makes no system call: see [`silence`].
@@ -151,9 +147,7 @@ impl Installer {
             unsafe_reads: false,
             faults: 0,
             takes_traps: false,
-            guards: Vec::new(),
             reads_arguments: false,
-            needs_signals: false,
             others: Others::default(),
             silent: false,
             replaces: false,
@@ -292,7 +286,6 @@ impl Installer {
         let wishes = self.wishes();
         self.look_at_filters(process)?;
         self.look_at_others(process)?;
-        self.forget_guards();
         self.surroundings.look(&used(&mappings(process)?));
         let analyses = &objects.analyses;
         let (all, there) = (&mut self.surroundings, Some(There { process, others: Some(&self.others) }));
@@ -378,10 +371,8 @@ impl Installer {
         hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
         let process = hold.process();
-        let taken = self.claim_signals(regions, hold)?;
-        let hooks: Vec<Hook> = hooks.into_iter().filter(|hook| !taken || hook.flow != Flow::SignalCall).collect();
-        let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
-        let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
+        let mut hooks = hooks;
+        self.share_signals(regions, hold, &planned, &mut hooks)?;
         let mut places = self.map_places(regions, hold, &planned)?;
         let completed = self.complete_programs(regions, hold, &planned)?;
         let (mut jobs, mut descs) = (Jobs::new(), Vec::new());
@@ -477,10 +468,7 @@ impl Installer {
             }
         }
         let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
-        if taken && (self.options.follow || jobs.iter().any(|job| job.plan.has_traps())) {
-            return Err(SessionError::SignalsTaken { pid: process.pid() });
-        }
-        let guarded = self.has_guards() && !taken;
+        let guarded = self.has_guards();
         let reads = self.reads_memory() && guarded;
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
         // Where the guards are there anyway, sites can be switched while the threads run.
@@ -488,9 +476,6 @@ impl Installer {
         let wanted = if traps { wanted | signals::TRAPS } else { wanted };
         regions.detours.shown |= guarded && self.faults != 0;
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted, &self.others)?;
-        if regions.signals() != 0 {
-            self.guards.extend(guards);
-        }
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
         signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
         self.stats.code_bytes += code_bytes;
