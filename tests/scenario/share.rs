@@ -1,6 +1,8 @@
 //! Several sessions in one process, on the same functions: each has its own results, and any of
 //! them may end first, also by SIGKILL.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -354,5 +356,37 @@ pub fn children_and_signal_handlers_are_not_disturbed() {
     assert!(report.count("check") > 0, "{}", report.0);
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0);
+    program.finish().ok();
+}
+
+/// Another version of the tool has other layouts: nothing of its session is read or changed.
+#[test]
+fn a_session_of_another_version_is_left_alone() {
+    /// Offset in the header.
+    const VERSION: u64 = 8;
+    let Some((mut program, pid)) = start("counts") else { return };
+    let before = Snapshot::of(program.pid());
+    let first = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    let header = maps.lines().find(|line| line.contains("/memfd:sidestep")).expect("it is mapped");
+    let header = header.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok()).expect("an address");
+    let memory = File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).expect("its memory");
+    let mut version = [0; 4];
+    memory.read_exact_at(&mut version, header + VERSION).expect("it is mapped");
+    let older = u32::from_ne_bytes(version) - 1;
+    memory.write_all_at(&older.to_ne_bytes(), header + VERSION).expect("it is writable");
+    for args in [
+        &["funccount", "-p", &pid, "seven"][..],
+        &["funccount", "--no-optimize", "-p", &pid, "leaf"],
+        &["status", "-p", &pid],
+        &["disable", "-p", &pid, "leaf"],
+        &["detach", "-p", &pid],
+    ] {
+        refused(args, &[&format!("process {pid} carries probes of another version of sidestep")]);
+    }
+    program.ask("work 10");
+    memory.write_all_at(&version, header + VERSION).expect("it is writable");
+    first.stop().assert_count("leaf", 10);
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
     program.finish().ok();
 }

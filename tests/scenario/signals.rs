@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sidestep_tests::build::installed;
-use sidestep_tests::process::{LIMIT, Program, eventually, run};
-use sidestep_tests::tool::{Tracing, Width, sidestep};
+use sidestep_tests::process::{LIMIT, Program, eventually, kill, run};
+use sidestep_tests::tool::{Report, Tracing, Width, sidestep};
 use sidestep_tests::{Snapshot, skip};
 
 use super::carried::status;
+use super::counts::work;
 use super::detach::Steps;
 use super::switch::{assert_goes_on, load, start};
 
@@ -211,7 +212,7 @@ pub fn killed_while_it_shares_them() {
     let first = session(TRAPS, &pid, &["leaf"]);
     let calls = steps.calls().len();
     first.stop();
-    for call in (1..calls).filter(|call| call % 12 == 0) {
+    for call in (1..calls).filter(|call| call % 60 == 0) {
         let first = session(TRAPS, &pid, &["leaf"]);
         steps.killed_at(call);
         assert!(program.is_running(), "killed by the death of its controller at call {call} of {calls}");
@@ -219,7 +220,7 @@ pub fn killed_while_it_shares_them() {
         for command in ["disable", "enable"] {
             run(&mut sidestep(&[command, "-p", &pid]), LIMIT).ok();
         }
-        if call % 24 == 0 {
+        if call % 120 == 0 {
             session(TRAPS, &pid, &["mix"]).stop();
         }
         assert_goes_on(&mut program);
@@ -362,5 +363,91 @@ sys.stdin.readline()";
         second.stop();
         before.assert_same_but_data(&Snapshot::of(parent.pid()));
         parent.finish().ok();
+    }
+}
+
+/// A thread of a suspended process stood in the owner's handler for good, so the other session
+/// waited for it in vain.
+#[test]
+pub fn either_ends_while_the_process_is_stopped() {
+    let Some((mut program, pid)) = load() else { return };
+    let before = Snapshot::of(program.pid());
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    };
+    for round in 0..10 {
+        let (first, second) = (session(TRAPS, &pid, &["leaf"]), session(TRAPS, &pid, &["mix"]));
+        assert_goes_on(&mut program);
+        kill(program.pid(), libc::SIGSTOP);
+        assert!(eventually(LIMIT, is_stopped));
+        let (went, stays) = if round % 2 == 0 { (second, first) } else { (first, second) };
+        went.stop();
+        assert!(eventually(LIMIT, is_stopped), "it was let go");
+        if round % 4 < 2 {
+            stays.stop();
+            kill(program.pid(), libc::SIGCONT);
+        } else {
+            kill(program.pid(), libc::SIGCONT);
+            assert_goes_on(&mut program);
+            stays.stop();
+        }
+        assert_goes_on(&mut program);
+        before.assert_same_but_data(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
+/// The owner is killed while it leaves its guards and its handler to the other session, which ends
+/// or is killed then.
+#[test]
+pub fn owner_killed_while_it_detaches() {
+    let Some((mut program, pid)) = load() else { return };
+    let before = Snapshot::of(program.pid());
+    for round in 0..20 {
+        let (first, second) = (session(TRAPS, &pid, &["leaf"]), session(TRAPS, &pid, &["mix"]));
+        first.signal(libc::SIGINT);
+        std::thread::sleep(Duration::from_millis(3 * round));
+        first.kill();
+        assert!(program.is_running(), "killed by the death of its controller");
+        assert_goes_on(&mut program);
+        if round % 3 == 2 {
+            second.kill();
+        } else {
+            assert!(second.stop().count("mix") > 0);
+        }
+        assert!(program.is_running(), "killed by the end of the other session");
+        assert_goes_on(&mut program);
+    }
+    session(TRAPS, &pid, &["tree"]).stop();
+    before.assert_same_but_data(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
+/// A thread has one tracer: one of the sessions goes along, and the other one says so.
+#[test]
+pub fn one_follows_to_the_program_that_is_executed() {
+    for first_goes in [None, Some(true), Some(false)] {
+        let Some((mut program, pid)) = start("spawn") else { return };
+        let follow = || Some(session(&["--follow"], &pid, &["leaf"]));
+        let mut sessions = [follow(), follow()];
+        if let Some(first_goes) = first_goes {
+            let gone = sessions[usize::from(!first_goes)].take().expect("it is there").stop();
+            assert_eq!(gone.count("leaf"), 0, "{}", gone.0);
+        }
+        assert_eq!(program.ask("exec 50"), work(50));
+        let output = program.finish();
+        assert_eq!(output.code(), 3, "{output}");
+        let reports: Vec<Report> = sessions.into_iter().flatten().map(Tracing::end).collect();
+        let mut counts: Vec<u64> = reports.iter().map(|report| report.count("leaf")).collect();
+        counts.sort_unstable();
+        let said =
+            reports.iter().filter(|report| report.0.stderr.contains("that one follows it to the program")).count();
+        match first_goes {
+            None => assert_eq!((counts, said), (vec![10, 60], 1), "{} {}", reports[0].0, reports[1].0),
+            Some(_) => assert_eq!((counts, said), (vec![60], 0), "{}", reports[0].0),
+        }
     }
 }

@@ -47,6 +47,7 @@ again! {
         both_count_and_either_may_end_first, either_may_be_killed, signals_of_the_program_stay_its_own,
         strings_are_read_by_both, children_are_followed_by_both, no_hit_is_lost_when_the_owner_ends,
         others_come_and_go_under_load, owners_end_while_threads_are_in_guards,
+        either_ends_while_the_process_is_stopped, owner_killed_while_it_detaches,
     }
     unwind {
         longjmp_over_probed_frames, signals_at_a_kilohertz, signals_right_behind_returns, siglongjmp_out_of_handlers,

@@ -110,7 +110,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
                 inside = tid.map(|tid| StillThere { tid, how: Inside::Code });
             }
             if inside.is_some() && suspended {
-                usher(stopped, &found, &journal, pause)?;
+                usher(stopped, &found, &others, &journal, pause)?;
             }
             Ok((inside, identity::sharing(stopped)))
         })?;
@@ -307,7 +307,12 @@ fn restore(
         }
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
+    // What other sessions need of the handler stays, and who is about to run it has looked at
+    // nothing.
+    let needed = journal.is_needed && found.owner == Va(0);
+    let handler = needed.then(|| signals::handler(&process, found.private_va)).transpose()?;
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)) && !journal.stays_at(stopped, p));
+    positions.retain(|p| Some(p.ip) != handler);
     // A thread may have executed a trap or an instruction that names its place, and not got its
     // signal yet: the handler must still be there.
     let named = found.named();
@@ -367,11 +372,18 @@ fn restore(
     Ok(inside)
 }
 
-/// Lets threads of a suspended process go on for some time that are in our code, or on the way to a
-/// handler of it: by themselves they never leave.
-fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
+/// Lets threads of a suspended process go on for some time that are in our code, in that of a
+/// session that acts for this one, or on the way to a handler: by themselves they never leave.
+fn usher(
+    stopped: &mut Stopped,
+    found: &Found,
+    others: &Others,
+    journal: &Journal,
+    time: Duration,
+) -> Result<(), SessionError> {
     let awaiting = stopped.awaiting(found.named());
-    let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
+    let acting = if found.owner == Va(0) { Vec::new() } else { discovery::agents(others.sessions()) };
+    let inside = |ip: Va| journal.code.iter().chain(&acting).any(|range| range.contains(&ip.0));
     let leaves = |tid: i32| awaiting.contains(&tid) || stopped.returning() == Some(tid);
     let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || leaves(t.tid));
     let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();

@@ -78,13 +78,17 @@ pub(crate) fn part(
     others: &Others,
     outside: &mut Outside,
 ) -> Result<Option<i32>, SessionError> {
+    let mut handler = None;
     if others.sessions().iter().any(|other| other.private_va == found.owner) {
         signals::unshare(stopped, found.private_va, found.owner)?;
+        handler = Some(signals::handler(stopped.process(), found.owner)?);
     }
     let (agents, guards, maps) = (agents(others.sessions()), others.guards(), stopped_mappings(stopped)?);
     let positions = thread_positions::positions(stopped, &maps)?;
     let trapped: HashSet<i32> = positions.iter().filter_map(|position| caught(stopped, position)).collect();
     let looks = |position: &Position| match position.place {
+        // A thread that meets traps all the time mostly stops where its handler begins.
+        Place::Thread { .. } if Some(position.ip) == handler => None,
         _ if !agents.iter().any(|agent| agent.contains(&position.ip.0)) => None,
         Place::Thread { tid } => (trapped.contains(&tid) || comes_from(stopped, &maps, tid, &guards)).then_some(tid),
         Place::SignalFrame { tid, .. } => Some(tid),

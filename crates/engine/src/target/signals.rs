@@ -91,6 +91,12 @@ fn sharers(process: &Process, owner: Va) -> Result<[u64; SHARERS_MAX], SessionEr
     Ok(process.read_pod(at!(owner, sharers))?)
 }
 
+/// Where the handler of the session that owns the signals begins: who is there has looked at
+/// nothing yet.
+pub(crate) fn handler(process: &Process, owner: Va) -> Result<Va, SessionError> {
+    Ok(Va(process.read_pod(at!(owner, handler))?))
+}
+
 /// Has the session ended, and what others need of it stays?
 pub(crate) fn is_retained(process: &Process, private: Va) -> Result<bool, SessionError> {
     Ok(process.read_pod::<u32>(at!(private, retained))? != 0)
