@@ -1,6 +1,5 @@
 //! x86-64 and x86-32.
 
-mod context;
 pub mod decode;
 pub mod emit;
 pub mod emulate;

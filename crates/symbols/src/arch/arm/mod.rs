@@ -1,3 +1,0 @@
-//! What files say about arm64 and arm32.
-
-pub(super) mod operand;
