@@ -8,7 +8,8 @@
 //!   not watched: lea rsp, [rsp + 8]        drop the probe
 //!   body:        displaced instructions
 //!
-//!   enter:       call [rsp - 16]           to the body: the slot is written again, where the probe was its address is
+//!   enter:       call [rsp - 16]           to the body, whose address is where the probe was;
+//!                                          the slot is written again
 //!   trampoline:  …
 //!                ret
 //! ```
