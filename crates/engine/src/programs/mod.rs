@@ -33,9 +33,11 @@ const FILL: u8 = ISA.limits().breakpoint[0];
 
 /// Bytes of stack that the agent needs at a hit, whatever the program calls (`agent_slot`, output,
 /// reads of memory).
-const AGENT_STACK: i32 = 320;
-/// Bytes of stack besides, where the agent remembers a call and runs the program itself.
-const PAIR_STACK: i32 = 192;
+const AGENT_STACK: i32 = 384;
+/// Bytes of stack of `agent_hit`, if it runs no program: a guard, or one end of a remembered call.
+pub(crate) const HIT_STACK: i32 = 768;
+/// Bytes of stack of `agent_hit` until it runs a program.
+const RUN_STACK: i32 = 512;
 /// The same for the interpreter's own frames.
 const INTERPRETER_STACK: i32 = 768;
 
@@ -413,7 +415,7 @@ impl Programs {
 
     /// Bytes of stack that the agent and any of the programs need at a hit.
     pub fn agent_stack(&self) -> i32 {
-        self.compiled.iter().chain(&self.completed).map(|p| p.stack).fold(AGENT_STACK, i32::max) + PAIR_STACK
+        self.compiled.iter().chain(&self.completed).map(|p| p.stack + RUN_STACK).fold(HIT_STACK, i32::max)
     }
 
     /// For a slab with detours that need these.

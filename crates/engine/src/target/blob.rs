@@ -104,12 +104,15 @@ impl Blob {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet, HashMap};
     use std::path::Path;
     use std::process::Command;
 
     use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, Register};
+    use sidestep_plan::thunk::STATE_STACK;
 
     use super::*;
+    use crate::programs::HIT_STACK;
 
     fn blob() -> Blob {
         Blob::new(false).unwrap()
@@ -218,6 +221,85 @@ mod tests {
             assert!(!own_tls, "{:x}", instruction.ip());
         }
         assert_eq!(indirect, 3);
+    }
+
+    /// The stack of the agent's functions, by their instructions.
+    struct Stacks {
+        code: BTreeMap<u64, iced_x86::Instruction>,
+        functions: BTreeSet<u64>,
+        known: HashMap<u64, i64>,
+    }
+
+    impl Stacks {
+        fn of(blob: &Blob) -> Stacks {
+            let code = code(blob).into_iter().map(|instruction| (instruction.ip(), instruction)).collect();
+            let functions = blob.symbols.iter().map(|(_, at)| *at).filter(|at| *at < blob.code_len).collect();
+            Stacks { code, functions, known: HashMap::new() }
+        }
+
+        /// Bytes from the stack pointer in front of a call of this function to the lowest one that
+        /// it and what it calls use. A program that it runs counts as nothing.
+        fn needed_by(&mut self, function: u64) -> i64 {
+            if let Some(known) = self.known.get(&function) {
+                assert_ne!(*known, 0, "{function:x} calls itself");
+                return *known;
+            }
+            self.known.insert(function, 0);
+            let end = self.functions.range(function + 1..).next().copied().unwrap_or(u64::MAX);
+            let (mut deepest, mut seen) = (0, BTreeSet::new());
+            let mut open = vec![(function, 8)];
+            while let Some((at, depth)) = open.pop() {
+                // Padding behind the function leads to the next one.
+                let instruction = self.code.get(&at).copied().filter(|_| at != end && seen.insert(at));
+                let Some(instruction) = instruction else { continue };
+                let target = instruction.near_branch_target();
+                let next = match (instruction.mnemonic(), instruction.op0_register()) {
+                    (Mnemonic::Call, _) => depth,
+                    (Mnemonic::Sub, Register::RSP) => depth + instruction.immediate(1) as i64,
+                    (Mnemonic::Add, Register::RSP) => depth - instruction.immediate(1) as i64,
+                    _ => depth - i64::from(instruction.stack_pointer_increment()),
+                };
+                deepest = next.max(deepest);
+                match instruction.flow_control() {
+                    FlowControl::Call if instruction.mnemonic() == Mnemonic::Call => {
+                        deepest = (depth + self.needed_by(target)).max(deepest);
+                        open.push((instruction.next_ip(), next));
+                    }
+                    FlowControl::UnconditionalBranch if target != function && self.functions.contains(&target) => {
+                        deepest = (depth - 8 + self.needed_by(target)).max(deepest);
+                    }
+                    FlowControl::UnconditionalBranch => open.push((target, depth)),
+                    FlowControl::ConditionalBranch => {
+                        open.extend([(target, depth), (instruction.next_ip(), depth)]);
+                    }
+                    // Through a table, to any place of the function that nothing else leads to.
+                    FlowControl::IndirectBranch => {
+                        let others = self.code.range(at + 1..end).map(|(at, _)| (*at, depth));
+                        open.splice(0..0, others.collect::<Vec<_>>());
+                    }
+                    FlowControl::Return | FlowControl::Exception => {}
+                    _ => open.push((instruction.next_ip(), next)),
+                }
+            }
+            self.known.insert(function, deepest);
+            deepest
+        }
+    }
+
+    /// An end of a remembered call needed 672 bytes where 512 were looked for: goroutines overwrote
+    /// each other's stacks.
+    #[test]
+    fn the_agent_needed_more_of_a_goroutines_stack_than_was_looked_for() {
+        let blob = blob();
+        if blob.isa != Isa::X64 {
+            return; // there are no goroutines
+        }
+        let mut stacks = Stacks::of(&blob);
+        let mut needed = |name: &str| stacks.needed_by(blob.symbol(name).unwrap());
+        for (name, room) in [("agent_hit", HIT_STACK), ("agent_slot", STATE_STACK), ("agent_stack", STATE_STACK)] {
+            let needed = needed(name);
+            assert!((40..=i64::from(room)).contains(&needed), "{name}: {needed} of {room}");
+        }
     }
 
     /// A goroutine's stack may have a few hundred bytes left. The largest is that of `get_stackid`,

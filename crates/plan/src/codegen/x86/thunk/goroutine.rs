@@ -12,10 +12,8 @@ use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_wire::ThreadState;
 
 use super::call;
-use crate::codegen::thunk::Env;
+use crate::codegen::thunk::{Env, STATE_STACK};
 
-/// Bytes of stack that finding the thread's state needs, and making its stack.
-const FIRST: i32 = 320;
 /// Bytes that may be pushed between [`prepare`] and [`enter`], and more: who needs the stack there
 /// has one.
 const LATER: i32 = 64;
@@ -54,7 +52,7 @@ pub(super) fn check_room(asm: &mut Asm, env: &Env, frame: i32, above: i32) {
     let enough = asm.label();
     SAVED.into_iter().for_each(|reg| asm.push(reg));
     asm.flags_to_ax();
-    unless_short(asm, env, frame + FIRST, above + BYTES, enough);
+    unless_short(asm, env, frame + STATE_STACK, above + BYTES, enough);
     // return, probe
     asm.load32(Reg::Rcx, Reg::Rsp, BYTES + 8);
     asm.mov_imm64(Reg::Rdx, env.missed.0);
