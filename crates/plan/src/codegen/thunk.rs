@@ -13,8 +13,8 @@ use crate::codegen::x86::{self, detour::Inlined};
 pub use crate::context::Context;
 use sidestep_bpf::native::Env as Native;
 
-/// Bytes of a goroutine's stack that finding the thread's state needs (`agent_slot`), and making the
-/// thread's own stack (`agent_stack`).
+/// Bytes of a goroutine's stack that finding the thread's state needs (`agent_slot`), and making
+/// the thread's own stack (`agent_stack`).
 pub const STATE_STACK: i32 = 320;
 
 /// Run-time facts that generated code contains.
