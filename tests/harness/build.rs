@@ -56,6 +56,7 @@ const RECIPES: &[Recipe] = &[
     recipe("unwind", CC, &["unwind.c"]),
     recipe("stepped", CC, &["stepped.c"]),
     recipe("hostile", CC, &["hostile.c"]),
+    recipe("recovers", CC, &["recovers.c"]),
     recipe("names", CC, &["names.c"]),
     recipe("holder", CC, &["holder.c"]),
     recipe("remains", CC, &["remains.c"]),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sidestep_tests::build::installed;
-use sidestep_tests::process::{LIMIT, Program, eventually, run};
+use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Tracing, sidestep};
 use sidestep_tests::{Snapshot, skip};
 
@@ -380,4 +380,23 @@ sys.stdin.readline()";
     let report = first.stop().0.stdout;
     assert!(report.contains("{\"@late\": 1}"), "{report}");
     server.finish().ok();
+}
+
+/// A session that was planned while another one had the signals has no guards. If the other one had
+/// ended meanwhile, it took the signals all the same: threads believed for ever that SIGSEGV was
+/// blocked, and their next fault killed the program.
+#[test]
+fn signals_were_taken_without_guards_when_their_owner_had_just_ended() {
+    for planning in [100, 300, 600, 900, 1200, 1500] {
+        let Some((mut program, pid)) = start("recovers") else { return };
+        let owner = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
+        let second = Running::start(&mut sidestep(&["funccount", "-d", "1", "-p", &pid, "libc:*"]));
+        std::thread::sleep(Duration::from_millis(planning));
+        owner.stop();
+        let output = second.finish(LIMIT);
+        assert_eq!(output.code(), 0, "{output}");
+        let faults = program.ask("faults");
+        assert!(eventually(LIMIT, || program.ask("faults") > faults + 1000), "the threads do not go on");
+        program.finish().ok();
+    }
 }

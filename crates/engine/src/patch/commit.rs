@@ -93,9 +93,7 @@ pub(crate) fn put_in(
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;
-        let scene = Scene::new(stopped, &mappings, &ground)?;
-        crate::target::signals::install(regions, stopped, &scene.positions, signals)?;
-        Ok((scene, mappings))
+        Ok((Scene::new(stopped, &mappings, &ground)?, mappings))
     };
     let purpose = |piece: &Vec<&[Change<'_>]>| {
         if piece.iter().any(|page| page.iter().all(|change| !change.job.own)) { "sites" } else { "signals" }
@@ -112,6 +110,9 @@ pub(crate) fn put_in(
             waited += 1;
             return Ok(Turn::Later);
         }
+        // Not before our own sites can be written: where signals are ours without guards, what is
+        // noted of the threads' masks is wrong when the guards come.
+        crate::target::signals::install(regions, stopped, &scene.positions, signals)?;
         put_pages(regions, stopped, scene, mappings, piece, others, &mut gone)?;
         Ok(Turn::Done)
     };

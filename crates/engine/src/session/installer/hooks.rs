@@ -109,6 +109,7 @@ impl Installer {
         if self.needs_signals {
             self.expect_signals(process)?;
         }
+        self.beside_owner = self.others.signals().is_some();
         if let Some(controller) = self.others.signals() {
             if follows {
                 let reason = format!("process {controller} has taken the signals, and --follow has to: end that first");
@@ -173,8 +174,19 @@ impl Installer {
     /// From here on plans are made as if another session had given up the signals, if it would do
     /// without them.
     fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
-        let guards = self.others.holder().map(|found| release::spare_guards(process, found)).transpose()?;
-        guards.flatten().into_iter().for_each(|guards| self.others.without(&guards));
+        let Some(found) = self.others.holder() else { return Ok(()) };
+        match release::spare_guards(process, found) {
+            Ok(guards) => guards.into_iter().for_each(|guards| self.others.without(&guards)),
+            // Its memory cannot be read if that session has ended since it was found.
+            Err(error) => {
+                let ended = found.shared_va;
+                let own = self.regions.as_ref().map(|regions| regions.shared_va);
+                self.others = Others::of(process, &mappings(process)?, own)?;
+                if self.others.holder().is_some_and(|found| found.shared_va == ended) {
+                    return Err(error);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -185,7 +197,7 @@ impl Installer {
         let process = hold.process();
         let look = || Others::of(&process, &mappings(&process)?, Some(regions.shared_va));
         self.others = look()?;
-        if self.has_lost_signals(regions) {
+        if self.has_lost_signals(regions) || self.beside_owner {
             return Ok(true);
         }
         release::finish(hold, regions.shared_va, &regions.room())?;

@@ -99,6 +99,9 @@ pub(crate) struct Installer {
     reads_arguments: bool,
     /// What was planned last cannot do without the signals.
     needs_signals: bool,
+    /// The plans were made while another session had the signals, so there are no guards among
+    /// them.
+    beside_owner: bool,
     /// What other sessions have in the process.
     others: Others,
     /// The agent makes no system call: see [`silence`].
@@ -154,6 +157,7 @@ impl Installer {
             guards: Vec::new(),
             reads_arguments: false,
             needs_signals: false,
+            beside_owner: false,
             others: Others::default(),
             silent: false,
             replaces: false,
