@@ -155,26 +155,6 @@ const ISA_ROOMS: [&str; 17] = [
     "/src/arch/",
 ];
 
-/// Files outside of these rooms that name registers or variants of an instruction set. The list is
-/// to become empty.
-const ISA_OUTSIDE: [&str; 15] = [
-    "agent/src/bell.rs",
-    "agent/src/children.rs",
-    "agent/src/guard.rs",
-    "agent/src/helpers/context.rs",
-    "agent/src/hit.rs",
-    "agent/src/trap.rs",
-    "agent/src/unwind.rs",
-    "lang/src/script/check/call.rs",
-    "lang/src/uprobe_events/event.rs",
-    "plan/src/analysis/index/around.rs",
-    "plan/src/context.rs",
-    "sidestep/src/context.rs",
-    "symbols/src/usdt/argument.rs",
-    "symbols/src/usdt/register.rs",
-    "symbols/src/usdt/spec.rs",
-];
-
 /// Words of an instruction set in code, outside of comments, texts and tests; and texts that are
 /// the name of a register.
 fn words_of_an_isa(text: &str) -> Vec<String> {
@@ -199,22 +179,16 @@ fn an_instruction_set_stays_in_its_rooms() {
     let crates = crate::test::checkout().join("crates");
     let mut files = Vec::new();
     sources(&crates, &mut files);
-    let (mut strays, mut outside) = (Vec::new(), Vec::new());
+    let mut strays = Vec::new();
     for file in files {
         let name = file.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
         if !name.contains("/src/") || ISA_ROOMS.iter().any(|room| name.contains(room)) {
             continue;
         }
         let words = words_of_an_isa(&fs::read_to_string(&file).unwrap());
-        match words.first() {
-            Some(_) if ISA_OUTSIDE.contains(&name.as_str()) => outside.push(name),
-            Some(word) => strays.push(format!("{name}: {word}")),
-            None => {}
-        }
+        strays.extend(words.first().map(|word| format!("{name}: {word}")));
     }
     assert!(strays.is_empty(), "words of an instruction set outside of its rooms:\n{}", strays.join("\n"));
-    outside.sort();
-    assert_eq!(outside, ISA_OUTSIDE, "files that name no instruction set any more leave the list");
 }
 
 #[test]

@@ -26,12 +26,12 @@ pub fn execute(agent: Agent, frame: &mut Regs) {
     let bell = &agent.common().bell;
     let mut arg = |index| *argument(frame, index);
     let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
-    let path = if frame.rax == nr::EXECVE { args[0] } else { args[1] };
+    let path = if frame.call_number() == nr::EXECVE { args[0] } else { args[1] };
     if agent.private().follow == 0 || !ask(bell, Question::Exec, path) {
         return;
     }
     // SAFETY: the program's own call, with its own arguments.
-    unsafe { arch::syscall(frame.rax, args) };
+    unsafe { arch::syscall(frame.call_number(), args) };
     ask(bell, Question::NoExec, 0);
 }
 

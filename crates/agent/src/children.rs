@@ -37,7 +37,7 @@ const SIG_BLOCK: u64 = 0;
 /// One of these calls is about to be made.
 pub fn call(agent: Agent, thread: Thread, frame: &mut Regs) {
     let (at, len) = (*argument(frame, 0), *argument(frame, 1));
-    let flags = match frame.rax {
+    let flags = match frame.call_number() {
         nr::VFORK => CLONE_VM | CLONE_VFORK,
         nr::CLONE => at,
         _ => match safe_read::u64_at(agent, at) {
@@ -46,9 +46,9 @@ pub fn call(agent: Agent, thread: Thread, frame: &mut Regs) {
         },
     };
     if flags & (CLONE_VM | CLONE_THREAD) == CLONE_VM && agent.private().follow == 0 {
-        thread::lend(agent, thread, frame.rsp);
+        thread::lend(agent, thread, frame.sp());
     }
-    if frame.rax == nr::CLONE3 && flags & (CLONE_CLEAR_SIGHAND | CLONE_SIGHAND) == CLONE_CLEAR_SIGHAND {
+    if frame.call_number() == nr::CLONE3 && flags & (CLONE_CLEAR_SIGHAND | CLONE_SIGHAND) == CLONE_CLEAR_SIGHAND {
         // A child that runs beside its parent could not be told from it in time.
         let waits = flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM;
         if waits && is_quiet(agent, thread) && copy_args(agent, thread, at, len) {

@@ -35,12 +35,12 @@ pub const NEVER_BLOCKED: u64 = set_of(9) | set_of(19);
 
 /// A system call is about to be made by the target.
 pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
-    let number = frame.rax;
+    let number = frame.call_number();
     if thread.clearing() != 0 {
         children::clear(agent, thread);
     }
     // Its argument is the stack pointer.
-    if let Some(context) = arch::returning_context(number, frame.rsp) {
+    if let Some(context) = arch::returning_context(number, frame.sp()) {
         blocked::returned(thread, context);
         thread::returns_to(agent, thread, context);
         return fault::return_to_copy(agent, context);
@@ -64,7 +64,7 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
 
 /// The call is done: what follows must return 0 and change nothing.
 fn done(frame: &mut Regs) {
-    frame.rax = nr::SCHED_YIELD;
+    frame.set_call_number(nr::SCHED_YIELD);
 }
 
 fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
@@ -100,7 +100,7 @@ fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
             _ => believed | named,
         };
         if new != believed {
-            blocked::change(thread, new, frame.rsp);
+            blocked::change(thread, new, frame.sp());
         }
     }
     done(frame);

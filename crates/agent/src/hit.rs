@@ -2,6 +2,7 @@
 
 use core::ptr::addr_of_mut;
 
+use sidestep_wire::arch::{GOROUTINE, INSTRUCTION_POINTER, STACK_POINTER};
 use sidestep_wire::{Flow, Hit, ProbeDesc, Regs};
 
 use crate::arch;
@@ -93,7 +94,7 @@ pub fn hit(agent: Agent, thread: Thread, hit: Place, probe: u32) -> bool {
     let Some(desc) = agent.probe(probe) else { return false };
     let regs = hit.regs();
     // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its stack.
-    let stack_pointer = unsafe { addr_of_mut!((*regs).rsp).read_volatile() };
+    let stack_pointer = unsafe { arch::register(regs, STACK_POINTER) };
     if desc.flow == EXIT {
         leaves(agent, thread, desc, hit, probe, stack_pointer);
         return false;
@@ -152,8 +153,8 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         return false;
     }
     if desc.flow == ENTER {
-        // SAFETY: such probes are only put on function entries, where `rsp` points to the return
-        // address.
+        // SAFETY: such probes are only put on function entries, where the stack pointer leads to
+        // the return address.
         if unsafe { shadow::kept::remember(agent, thread, stack_pointer, probe, hit.cookie()) } {
             places::keep(desc, stack_pointer);
         } else {
@@ -166,8 +167,8 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         stamp if desc.entry != 0 && stamp != 0 => stamp,
         _ => agent.monotonic(),
     };
-    // SAFETY: such probes are only put on function entries, where `rsp` points to the return
-    // address.
+    // SAFETY: such probes are only put on function entries, where the stack pointer leads to the
+    // return address.
     let replaced = unsafe { shadow::push(agent, thread, stack_pointer, probe, hit.cookie(), time) };
     places::keep(desc, stack_pointer);
     replaced
@@ -203,10 +204,9 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
                 true => shadow::real_return(agent, Some(thread), slot).unwrap_or(ret),
                 false => ret,
             };
-            let (ip, sp) = (addr_of_mut!((*regs).rip), addr_of_mut!((*regs).rsp));
-            let site = (ip.read_volatile(), sp.read_volatile());
-            ip.write_volatile(real);
-            sp.write_volatile(slot.wrapping_add(arch::WORD).wrapping_add(desc.drops));
+            let site = (arch::register(regs, INSTRUCTION_POINTER), arch::register(regs, STACK_POINTER));
+            arch::set_register(regs, INSTRUCTION_POINTER, real);
+            arch::set_register(regs, STACK_POINTER, slot.wrapping_add(arch::WORD).wrapping_add(desc.drops));
             site
         };
         hit.begin(u64::from(probe) | Hit::RETURNED, cookie);
@@ -214,8 +214,8 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
         // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its
         // stack. The thunk needs the values of the site.
         unsafe {
-            addr_of_mut!((*regs).rip).write_volatile(site.0);
-            addr_of_mut!((*regs).rsp).write_volatile(site.1);
+            arch::set_register(regs, INSTRUCTION_POINTER, site.0);
+            arch::set_register(regs, STACK_POINTER, site.1);
         }
         if result.is_none() {
             return agent.count_missed(probe);
@@ -228,7 +228,7 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
 #[inline(never)]
 fn goroutine_call(hit: Place, probe: u32, slot: u64) -> Option<shadow::goroutines::Call> {
     // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its stack.
-    let goroutine = unsafe { addr_of_mut!((*hit.regs()).r14).read_volatile() };
+    let goroutine = unsafe { arch::register(hit.regs(), GOROUTINE) };
     // SAFETY: the controller puts such probes only on functions that have just read from where the
     // register leads (`plan::go`), and that keep it.
     unsafe { shadow::goroutines::Call::of(goroutine, slot, probe) }
@@ -238,7 +238,7 @@ fn goroutine_call(hit: Place, probe: u32, slot: u64) -> Option<shadow::goroutine
 #[inline(always)]
 pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
     // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its stack.
-    let behind = unsafe { addr_of_mut!((*hit.regs()).rsp).read_volatile() };
+    let behind = unsafe { arch::register(hit.regs(), STACK_POINTER) };
     let slot = if arch::DROPS_ARGUMENTS {
         shadow::returned_from(agent, thread, behind)
     } else {
@@ -280,7 +280,7 @@ fn finish(agent: Agent, thread: Thread, probe: u32, cookie: u64, hit: Place, rea
         hit.begin(u64::from(probe) | Hit::RETURNED, cookie);
         // SAFETY: the registers are those of the hit of this place, which the thunk keeps on its
         // stack.
-        unsafe { addr_of_mut!((*hit.regs()).rip).write_volatile(real) };
+        unsafe { arch::set_register(hit.regs(), INSTRUCTION_POINTER, real) };
         if run(agent, thread, desc, desc.exit, hit).is_none() {
             return agent.count_missed(probe);
         }

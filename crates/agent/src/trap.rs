@@ -79,15 +79,15 @@ unsafe fn emulate(op: Op, site: u64, context: *mut u8) -> Option<Met> {
     }
     // SAFETY: the caller promises that `context` is what the kernel passes.
     let mut registers = unsafe { arch::registers(context) };
-    registers.rip = site;
+    registers.set_ip(site);
     // SAFETY: the caller promises that `context` is what the kernel passes.
-    let mut stack = unsafe { Stack::of(context, registers.gpr[4]) };
+    let mut stack = unsafe { Stack::of(context, registers.sp()) };
     if execute(&op, &mut registers, &mut stack) == Next::Displaced {
         return None;
     }
     // SAFETY: the caller promises that `context` is what the kernel passes.
     unsafe { arch::set_registers(context, &registers) };
-    Some(if registers.flags & SINGLE_STEP != 0 { Met::Stepped(registers.rip) } else { Met::Ours })
+    Some(if registers.flags & SINGLE_STEP != 0 { Met::Stepped(registers.ip()) } else { Met::Ours })
 }
 
 /// The part of the interrupted stack that is certainly there: the page on which the kernel has put

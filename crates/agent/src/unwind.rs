@@ -8,6 +8,7 @@
 use core::ptr::{self, addr_of};
 use core::sync::atomic::Ordering;
 
+use sidestep_wire::arch::{FRAME_BASE, FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use sidestep_wire::private::UNWOUND;
 use sidestep_wire::{Flow, Hit, PlainRule, ProbeDesc, Regs, UnwindKind, UnwindObject, UnwindRule, UnwindTable};
 
@@ -20,8 +21,6 @@ const UNKNOWN: u8 = UnwindKind::Unknown as u8;
 const REGISTER: u8 = UnwindKind::Register as u8;
 const MEMORY: u8 = UnwindKind::Memory as u8;
 const SIGNAL: u8 = UnwindKind::Signal as u8;
-/// The system call at the end of a handler whose frame has no `siginfo_t`, in 32-bit programs.
-const SIGRETURN: u32 = 119;
 
 /// A walk along the frames of a stack, innermost first.
 pub struct Frames {
@@ -33,7 +32,7 @@ pub struct Frames {
     sp: u64,
     /// Where the frame pointer is: address of a word, or 0 = lost.
     bp: u64,
-    /// Where `rbx` is.
+    /// The same of the other register that frames are restored by.
     bx: u64,
     next: Next,
     stack: Stack,
@@ -62,10 +61,9 @@ impl Frames {
     pub unsafe fn new(agent: Agent, thread: Thread, context: u64) -> Frames {
         let regs = context as *const Regs;
         // SAFETY: the caller promises that `context` leads to the registers of a hit.
-        let (pc, sp) = unsafe { (addr_of!((*regs).rip).read_volatile(), addr_of!((*regs).rsp).read_volatile()) };
-        // SAFETY: `regs` are the registers of a hit, and only addresses are taken. Also where words
-        // are shorter, it is the lower half that is read.
-        let (bp, bx) = unsafe { (addr_of!((*regs).rbp) as u64, addr_of!((*regs).rbx) as u64) };
+        let (pc, sp) = unsafe { (arch::register(regs, INSTRUCTION_POINTER), arch::register(regs, STACK_POINTER)) };
+        // Also where words are shorter, the lower half is read.
+        let (bp, bx) = (context + FRAME_POINTER as u64, context + FRAME_BASE as u64);
         Frames {
             agent,
             thread,
@@ -298,24 +296,11 @@ impl Frames {
         }
     }
 
-    /// The context of the signal whose handler returns to `pc`. Of several kinds of frames, the
-    /// code there says which one it is, as debuggers know it: `mov`, then `syscall` or `int $0x80`,
-    /// with a `pop` in front in old frames of 32-bit programs. Code with a probe says nothing, but
-    /// for that of 32-bit programs, where a guard of ours has taken the place of the `mov`.
+    /// The context of the signal whose handler returns to `pc`, by the code there.
     fn context(&self, kind: u8) -> Option<u64> {
         let code = self.read_code(self.pc).unwrap_or([0; 16]);
-        let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
-        let (number, call, popped) = match code[0] {
-            0x48 if word(0) & 0xff_ffff == 0xc0_c748 => (word(3), word(7), 0),
-            0xb8 => (word(1), word(5), 0),
-            0x58 if code[1] == 0xb8 => (word(2), word(6), arch::WORD),
-            arch::JUMP => (arch::nr::RT_SIGRETURN as u32, word(5), 0),
-            0x58 if code[1] == arch::JUMP => (SIGRETURN, word(6), arch::WORD),
-            _ => (0, 0, 0),
-        };
-        let is_call =
-            call as u16 == u16::from_le_bytes([0x0f, 0x05]) || call as u16 == u16::from_le_bytes([0xcd, 0x80]);
-        let known = if is_call { arch::returning_context(number.into(), self.sp.wrapping_add(popped)) } else { None };
+        let known = arch::restorer_call(&code)
+            .and_then(|(number, popped)| arch::returning_context(number, self.sp.wrapping_add(popped)));
         known.or_else(|| (kind == SIGNAL).then(|| arch::returning_context(arch::nr::RT_SIGRETURN, self.sp)).flatten())
     }
 

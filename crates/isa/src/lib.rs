@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod context;
 pub mod emulate;
 pub mod go;
 pub mod held;
@@ -30,6 +31,7 @@ pub mod vectors;
 pub mod x86;
 
 pub use addr::{FileOff, Len, Va};
+pub use context::Context;
 pub use insn::{DecodeError, Flow, INSN_MAX, Insn, Reader, RegisterSet, decode, sweep};
 pub use limits::Limits;
 pub use object::ObjectCode;
@@ -53,6 +55,13 @@ impl Isa {
     #[must_use]
     pub fn bits(self) -> u32 {
         self.limits().bits
+    }
+
+    /// Of programs for the processor that this was built for: the instruction set whose addresses
+    /// have so many bytes.
+    #[must_use]
+    pub const fn with_word(bytes: u8) -> Isa {
+        if bytes == 4 { Isa::X86 } else { Isa::X64 }
     }
 
     /// Bytes of an address, and of a word of the stack.

@@ -1,5 +1,6 @@
 //! What is fixed for an instruction set: sizes, numbers, and what its programs can have.
 
+use crate::context::Context;
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
@@ -29,6 +30,12 @@ pub struct Limits {
     /// Instructions have any length: a jump may overlap the next one, and there is a short jump,
     /// which may lead to the long one.
     pub overlaps: bool,
+    /// Branches that [`scan::distances`](crate::scan::distances) does not find lead less far than
+    /// this, in bytes.
+    pub short_branch: i64,
+    /// Most bytes between the target that `scan::distances` gives for an operand and the address
+    /// that the operand means.
+    pub operand_slack: u64,
     /// A byte at the start of an instruction that programs may jump over.
     pub skipped_prefix: Option<u8>,
     /// Functions may take their arguments off the stack when they return.
@@ -38,6 +45,8 @@ pub struct Limits {
     pub words_name_code: bool,
     /// Handlers find the end of a goroutine's stack.
     pub go: bool,
+    /// Where handlers find the registers.
+    pub context: &'static Context,
 }
 
 impl Isa {

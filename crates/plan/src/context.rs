@@ -1,30 +1,8 @@
 //! What of the context of a hit a handler reads.
 
-use std::mem::offset_of;
-
 use sidestep_isa::RegisterSet;
 use sidestep_isa::live::Dead;
-use sidestep_isa::x86::emit::Reg;
-use sidestep_wire::{Hit, Regs};
-
-/// All general registers but the stack pointer.
-const GENERAL: [Reg; 15] = [
-    Reg::Rax,
-    Reg::Rcx,
-    Reg::Rdx,
-    Reg::Rbx,
-    Reg::Rbp,
-    Reg::Rsi,
-    Reg::Rdi,
-    Reg::R8,
-    Reg::R9,
-    Reg::R10,
-    Reg::R11,
-    Reg::R12,
-    Reg::R13,
-    Reg::R14,
-    Reg::R15,
-];
+use sidestep_wire::{Hit, Regs, arch};
 
 /// Words of [`Regs`], a bit each: what a program reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,17 +13,21 @@ impl Context {
     pub const ALL: Context = Context((1 << (size_of::<Regs>() / 8)) - 1);
 
     /// All that helpers may look at: not the flags.
-    pub const HELPERS: Context = Context(Context::ALL.0 & !(1 << (offset_of!(Regs, eflags) / 8)));
+    pub const HELPERS: Context = Context(Context::ALL.0 & !bit(arch::FLAGS));
 
     /// Those of them that mean something at the entry of a function: not the result, nor the
-    /// registers that callers give nothing in (System V ABI, AMD64 supplement, 3.2.1 and 3.2.3).
-    pub const HELPERS_AT_ENTRY: Context = Context(
-        Context::HELPERS.0
-            & !(1 << (offset_of!(Regs, rax) / 8) | 1 << (offset_of!(Regs, r10) / 8) | 1 << (offset_of!(Regs, r11) / 8)),
-    );
+    /// registers that callers give nothing in.
+    pub const HELPERS_AT_ENTRY: Context = {
+        let (mut words, mut i) = (Context::HELPERS.0, 0);
+        while i < arch::UNUSED_AT_ENTRY.len() {
+            words &= !bit(arch::UNUSED_AT_ENTRY[i]);
+            i += 1;
+        }
+        Context(words)
+    };
 
-    /// Where Go's code has its goroutine, `r14`, which the agent looks at.
-    pub const GOROUTINE: Context = Context(1 << (offset_of!(Regs, r14) / 8));
+    /// Where Go's code has its goroutine, which the agent looks at.
+    pub const GOROUTINE: Context = Context(bit(arch::GOROUTINE));
 
     /// What either reads.
     #[must_use]
@@ -53,11 +35,11 @@ impl Context {
         Context(self.0 | other.0)
     }
 
-    /// Machine registers among them, one bit each by their number.
+    /// Machine registers among them but the stack pointer, one bit each by their number.
     #[must_use]
     pub fn registers(self) -> RegisterSet {
-        let reads = |reg: &&Reg| self.has(offset(**reg));
-        GENERAL.iter().filter(reads).fold(0, |set, reg| set | reg.bit())
+        let reads = |at: usize| at != arch::STACK_POINTER && self.has(at);
+        arch::REGISTERS.iter().enumerate().fold(0, |set, (number, at)| set | RegisterSet::from(reads(*at)) << number)
     }
 
     pub(crate) fn has(self, offset: usize) -> bool {
@@ -72,12 +54,12 @@ impl Context {
     /// Whether the flags are read.
     #[must_use]
     pub fn has_flags(self) -> bool {
-        self.has(offset_of!(Regs, eflags))
+        self.has(arch::FLAGS)
     }
 
     /// Whether the stack pointer is read.
     pub(crate) fn has_sp(self) -> bool {
-        self.has(offset(Reg::Rsp))
+        self.has(arch::STACK_POINTER)
     }
 
     /// Whether the word behind the registers is read.
@@ -89,42 +71,65 @@ impl Context {
     /// pointer, or the word that programs keep from the entry to the return.
     #[must_use]
     pub fn has_frame(self) -> bool {
-        self.has_ip() || self.has_cookie() || self.has(offset_of!(Regs, rsp))
+        self.has_ip() || self.has_cookie() || self.has(arch::STACK_POINTER)
     }
 
-    /// Whether registers are among them in which functions return their result (System V ABI, AMD64
-    /// supplement, 3.2.3; i386 psABI, "Functions Returning Scalars").
+    /// Whether registers are among them in which functions return their result.
     #[must_use]
     pub fn has_result(self) -> bool {
-        let registers = [offset_of!(Regs, rax), offset_of!(Regs, rdx), Hit::XMM, Hit::XMM + 8];
-        registers.into_iter().any(|at| self.has(at))
+        arch::RESULTS.into_iter().any(|at| self.has(at))
     }
 
     /// Whether the address of the probed instruction is among them.
     #[must_use]
     pub fn has_ip(self) -> bool {
-        self.has(offset_of!(Regs, rip))
+        self.has(arch::INSTRUCTION_POINTER)
     }
 }
 
-/// Offset of a register in [`Regs`], in bytes.
-pub(crate) fn offset(reg: Reg) -> usize {
-    match reg {
-        Reg::R15 => offset_of!(Regs, r15),
-        Reg::R14 => offset_of!(Regs, r14),
-        Reg::R13 => offset_of!(Regs, r13),
-        Reg::R12 => offset_of!(Regs, r12),
-        Reg::Rbp => offset_of!(Regs, rbp),
-        Reg::Rbx => offset_of!(Regs, rbx),
-        Reg::R11 => offset_of!(Regs, r11),
-        Reg::R10 => offset_of!(Regs, r10),
-        Reg::R9 => offset_of!(Regs, r9),
-        Reg::R8 => offset_of!(Regs, r8),
-        Reg::Rax => offset_of!(Regs, rax),
-        Reg::Rcx => offset_of!(Regs, rcx),
-        Reg::Rdx => offset_of!(Regs, rdx),
-        Reg::Rsi => offset_of!(Regs, rsi),
-        Reg::Rdi => offset_of!(Regs, rdi),
-        Reg::Rsp => offset_of!(Regs, rsp),
+/// The bit of the word at this offset.
+const fn bit(offset: usize) -> u32 {
+    1 << (offset / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use sidestep_isa::Isa;
+
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_context_are_those_that_it_is_made_of() {
+        for isa in [Isa::X86, Isa::X64] {
+            let context = isa.limits().context;
+            assert_eq!(8 * context.names.len(), size_of::<Regs>());
+            assert_eq!(usize::from(context.floats_at), Hit::XMM);
+            assert_eq!(8 * context.floats.len(), size_of_val(&Hit::default().xmm));
+            for (name, at) in [
+                ("r15", offset_of!(Regs, r15)),
+                ("bp", offset_of!(Regs, rbp)),
+                ("di", offset_of!(Regs, rdi)),
+                ("orig_ax", offset_of!(Regs, orig_rax)),
+                ("pc", offset_of!(Regs, rip)),
+                ("flags", offset_of!(Regs, eflags)),
+                ("ss", offset_of!(Regs, ss)),
+            ] {
+                assert_eq!(context.offset(name).map(usize::from), Some(at), "{name}");
+            }
+            let named = |at: u16| context.words().find(|(_, known)| *known == at).map(|(name, _)| name);
+            assert_eq!([context.result, context.second_result, context.pc].map(named), ["ax", "dx", "ip"].map(Some));
+            assert_eq!([context.stack_pointer, context.goroutine].map(named), ["sp", "r14"].map(Some));
+            let words = [context.stack_pointer, context.goroutine, context.pc, context.result].map(usize::from);
+            assert_eq!(words, [arch::STACK_POINTER, arch::GOROUTINE, arch::INSTRUCTION_POINTER, arch::RESULT]);
+            for (name, at) in isa.limits().registers.iter().zip(arch::REGISTERS) {
+                let plain = context.offset(name.trim_start_matches(['e', 'r']));
+                assert_eq!(plain.or(context.offset(name)).map(usize::from), Some(at), "{name}");
+            }
+            let arguments: Vec<_> = context.arguments.iter().filter_map(|at| named(*at)).collect();
+            let known = ["di", "si", "dx", "cx", "r8", "r9"];
+            assert_eq!(arguments, known[..if isa == Isa::X64 { 6 } else { 0 }]);
+        }
     }
 }

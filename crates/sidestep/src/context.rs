@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use sidestep_wire::arch::WORDS_BEFORE_ARGUMENTS;
 use sidestep_wire::{Hit, Regs};
 
 /// A hit, on the stack of the thread that made it: the registers at the probed instruction in the
@@ -35,26 +36,14 @@ impl Context {
     /// that are passed in registers. In 32-bit programs none is: see [`Context::word_argument`].
     #[must_use]
     pub fn argument(&self, n: usize) -> Option<u64> {
-        let regs = &self.regs;
-        let passed = [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9];
-        passed.get(n).copied().filter(|_| !STACK_ONLY)
+        let mut regs = self.regs;
+        regs.arguments().get(n).map(|register| **register).filter(|_| !STACK_ONLY)
     }
 
     /// Changes argument `n`. False: it is not passed in a register.
     pub fn set_argument(&mut self, n: usize, value: u64) -> bool {
-        let regs = &mut self.regs;
-        let register = match n {
-            _ if STACK_ONLY => return false,
-            0 => &mut regs.rdi,
-            1 => &mut regs.rsi,
-            2 => &mut regs.rdx,
-            3 => &mut regs.rcx,
-            4 => &mut regs.r8,
-            5 => &mut regs.r9,
-            _ => return false,
-        };
-        *register = value;
-        true
+        let register = self.regs.arguments().into_iter().nth(n).filter(|_| !STACK_ONLY);
+        register.map(|register| *register = value).is_some()
     }
 
     /// At the entry of a function, where word `n` of what is passed on the stack lies, counted from
@@ -63,8 +52,7 @@ impl Context {
     /// into registers; there is nothing behind the last one.
     #[must_use]
     pub fn stack_argument(&self, n: usize) -> *mut usize {
-        // The return address comes first.
-        (self.regs.rsp as *mut usize).wrapping_add(1).wrapping_add(n)
+        (self.regs.sp() as *mut usize).wrapping_add(WORDS_BEFORE_ARGUMENTS).wrapping_add(n)
     }
 
     /// At the entry of a function, where its argument `n` lies, counted from 0, to read it or to
@@ -85,10 +73,9 @@ impl Context {
     /// ```
     #[must_use]
     pub fn word_argument(&mut self, n: usize) -> *mut usize {
-        let regs = &mut self.regs;
-        let passed = [&mut regs.rdi, &mut regs.rsi, &mut regs.rdx, &mut regs.rcx, &mut regs.r8, &mut regs.r9];
         // Where there are registers, a word is as long as they are.
-        let mut passed = passed.map(|register| std::ptr::from_mut(register).cast()).into_iter();
+        let passed = self.regs.arguments().map(|register| std::ptr::from_mut(register).cast());
+        let mut passed = passed.into_iter();
         let in_registers = if STACK_ONLY { 0 } else { passed.len() };
         match passed.nth(n) {
             Some(register) if !STACK_ONLY => register,
@@ -108,12 +95,12 @@ impl Context {
     /// is in `regs.rdx`.
     #[must_use]
     pub fn result(&self) -> u64 {
-        self.regs.rax
+        self.regs.result()
     }
 
     /// Changes what the function returns, at its return.
     pub fn set_result(&mut self, value: u64) {
-        self.regs.rax = value;
+        self.regs.set_result(value);
     }
 }
 

@@ -8,6 +8,8 @@
 //! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel
 //! shows of a 32-bit thread.
 
+use sidestep_wire::Regs;
+
 pub mod call;
 mod processor;
 #[cfg(target_arch = "x86")]
@@ -26,6 +28,27 @@ compile_error!("the agent runs on x86 only so far");
 
 /// Bytes of a word of the stack: of an address.
 pub const WORD: u64 = size_of::<Word>() as u64;
+
+/// Reads a register of a hit.
+///
+/// # Safety
+/// `regs` can be read, and `at` is the offset of a word in them.
+#[inline(always)]
+#[must_use]
+pub unsafe fn register(regs: *const Regs, at: usize) -> u64 {
+    // SAFETY: the caller promises a word of registers that can be read.
+    unsafe { regs.cast::<u8>().add(at).cast::<u64>().read_volatile() }
+}
+
+/// Changes a register of a hit.
+///
+/// # Safety
+/// `regs` can be written, and `at` is the offset of a word in them.
+#[inline(always)]
+pub unsafe fn set_register(regs: *mut Regs, at: usize, value: u64) {
+    // SAFETY: the caller promises a word of registers that can be written.
+    unsafe { regs.cast::<u8>().add(at).cast::<u64>().write_volatile(value) }
+}
 
 /// Reads a word of the target.
 ///

@@ -6,7 +6,7 @@ use core::arch::x86::_rdtsc;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::_rdtsc;
 
-use super::{nr, syscall};
+use super::{WORD, nr, syscall};
 
 /// Number of the exception after a single step (`X86_TRAP_DB`).
 pub const DEBUG_EXCEPTION: u64 = 1;
@@ -18,6 +18,29 @@ pub const BREAKPOINT: u8 = 0xcc;
 pub const JUMP: u8 = 0xe9;
 /// First byte of `int imm8`; `cd 03` traps like `int3`, but is two bytes long.
 pub const INT_IMM8: u8 = 0xcd;
+
+/// The system call that this code makes, if it is what signal handlers return to, and how many
+/// bytes it pops before. The code says which of several kinds of frames is there, as debuggers know
+/// it: `mov`, then `syscall` or `int $0x80`, with a `pop` in front in old frames of 32-bit
+/// programs. Code with a probe says nothing, but for that of 32-bit programs, where a guard of ours
+/// has taken the place of the `mov`.
+#[must_use]
+pub fn restorer_call(code: &[u8; 16]) -> Option<(u64, u64)> {
+    /// The call at the end of a handler whose frame has no `siginfo_t`, in 32-bit programs.
+    const SIGRETURN: u32 = 119;
+    let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
+    let (number, call, popped) = match code[0] {
+        0x48 if word(0) & 0xff_ffff == 0xc0_c748 => (word(3), word(7), 0),
+        0xb8 => (word(1), word(5), 0),
+        0x58 if code[1] == 0xb8 => (word(2), word(6), WORD),
+        JUMP => (nr::RT_SIGRETURN as u32, word(5), 0),
+        0x58 if code[1] == JUMP => (SIGRETURN, word(6), WORD),
+        _ => return None,
+    };
+    let call = call as u16;
+    let is_call = call == u16::from_le_bytes([0x0f, 0x05]) || call == u16::from_le_bytes([0xcd, 0x80]);
+    is_call.then_some((number.into(), popped))
+}
 
 /// Asks for the cache line, which is about to be written. Any address will do.
 #[inline(always)]

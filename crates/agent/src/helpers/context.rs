@@ -1,7 +1,6 @@
 //! What belongs to a hit, and control: 58, 173, 174, 181, 183, 184, 185, 265.
 
-use core::ptr::addr_of;
-
+use sidestep_wire::arch::{RESULT, STACK_POINTER, WORDS_BEFORE_ARGUMENTS};
 use sidestep_wire::{Hit, ProbeDesc, Regs, ThreadState};
 
 use super::{E2BIG, EINVAL, EOPNOTSUPP, Function, here};
@@ -10,7 +9,7 @@ use crate::hit::Place;
 use crate::safe_read;
 use crate::shadow::goroutines::Call;
 
-/// Arguments in registers (System V ABI, AMD64 supplement, 3.2.3).
+/// Arguments in registers.
 const REGISTERS: u64 = arch::REGISTER_ARGUMENTS;
 /// Arguments on the stack that are looked for.
 const MOST_ARGUMENTS: u64 = 64;
@@ -35,7 +34,7 @@ pub unsafe extern "C" fn override_return(context: u64, value: u64, _: u64, _: u6
     // SAFETY: the verifier has proven that `context` points to the registers of this thread's hit.
     unsafe {
         let regs = context as *mut Regs;
-        core::ptr::addr_of_mut!((*regs).rax).write_volatile(value);
+        arch::set_register(regs, RESULT, value);
         Place::around(regs).override_return();
     }
     0
@@ -135,8 +134,11 @@ pub unsafe extern "C" fn get_func_arg(
         match arch::register_argument(&*regs, number) {
             Some(value) => Some(value),
             None if number < MOST_ARGUMENTS => {
-                let stack = addr_of!((*regs).rsp).read_volatile();
-                safe_read::word(agent, stack.wrapping_add((1 + number - REGISTERS) * arch::WORD))
+                let stack = arch::register(regs, STACK_POINTER);
+                safe_read::word(
+                    agent,
+                    stack.wrapping_add((WORDS_BEFORE_ARGUMENTS as u64 + number - REGISTERS) * arch::WORD),
+                )
             }
             _ => None,
         }
@@ -153,7 +155,7 @@ pub unsafe extern "C" fn get_func_ret(context: u64, to: u64, _: u64, _: u64, _: 
     // and that a word can be written at `to`.
     unsafe {
         let returned = Place::around(regs).probe() & Hit::RETURNED != 0;
-        let value = addr_of!((*regs).rax).read_volatile();
+        let value = arch::register(regs, RESULT);
         (to as *mut u64).write_volatile(if returned { value } else { 0 });
         if returned { 0 } else { EOPNOTSUPP }
     }

@@ -8,13 +8,14 @@
 
 mod relocate;
 
+use crate::context::Context;
 use crate::emulate::Emulated;
 use crate::indirect::Origin;
 use crate::insn::{DecodeError, Flow, Insn as AnyInsn, RegisterSet, Usage};
 use crate::limits::Limits;
 use crate::passed::Passed;
 use crate::patch::OutOfReach;
-use crate::scan::Reference;
+use crate::scan::{Distance, Reference};
 use crate::stack::Stack;
 use crate::{Isa, Len, Va};
 
@@ -29,6 +30,9 @@ pub const SP: u8 = 14;
 /// The register with the return address.
 pub const LINK: u8 = 15;
 
+const REGISTERS: [&str; 16] =
+    ["r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "fp", "sp", "link"];
+
 /// What is fixed for it.
 pub const LIMITS: Limits = Limits {
     bits: 64,
@@ -36,15 +40,33 @@ pub const LIMITS: Limits = Limits {
     breakpoint: &word(op::TRAP, 0, 0, 0),
     reach: Some(1 << 25),
     address_end: 1 << 47,
-    registers: &["r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "fp", "sp", "link"],
+    registers: &REGISTERS,
     stack_pointer: SP,
     changed_by_calls: 0x80ff,
     flags: 1,
     overlaps: false,
+    short_branch: 0,
+    operand_slack: 0,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,
     go: false,
+    context: &CONTEXT,
+};
+
+/// The registers in the context of a hit.
+pub static CONTEXT: Context = Context {
+    names: &REGISTERS,
+    aliases: &[],
+    floats: &[],
+    floats_at: 8 * 16,
+    arguments: &[0, 8, 16, 24],
+    go_arguments: &[],
+    result: 0,
+    second_result: 8,
+    pc: 8 * 15,
+    stack_pointer: 8 * SP as u16,
+    goroutine: 0,
 };
 
 /// What makes a system call, as bytes.
@@ -432,6 +454,22 @@ pub fn references(start: Va, bytes: &[u8], found: &mut dyn FnMut(Reference)) {
                 found(Reference::Branch { source: at, target });
             }
             _ => insn.pc_target().into_iter().for_each(|va| found(Reference::Names(va))),
+        }
+    }
+}
+
+/// See [`crate::scan::distances`].
+pub fn distances(start: Va, bytes: &[u8], mut found: impl FnMut(Distance)) {
+    let mut reader = Reader::new(bytes, start);
+    for at in (start.0.next_multiple_of(WORD as u64)..start.0 + bytes.len() as u64).step_by(WORD) {
+        let Ok(insn) = reader.at(Va(at)) else { continue };
+        let branch = match insn.flow() {
+            Flow::Jump(target) | Flow::Branch(target) | Flow::Call(target) => Some(target),
+            _ => None,
+        };
+        if let Some(target) = branch.or(insn.pc_target()) {
+            let at = (at - start.0) as usize;
+            found(Distance { at, target, is_branch: branch.is_some(), is_operand: branch.is_none() });
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is fixed for x86-64 and x86-32.
 
+use super::context::{CONTEXT_32, CONTEXT_64};
 use super::decode::ARITHMETIC_FLAGS;
 use super::emit::TRAP_PATCH;
 use crate::limits::Limits;
@@ -20,11 +21,16 @@ pub const LIMITS_64: Limits = Limits {
     changed_by_calls: 0x0fc7,
     flags: ARITHMETIC_FLAGS,
     overlaps: true,
+    // One byte of displacement, behind the longest instruction with one.
+    short_branch: 136,
+    // A distance counts from the end of the instruction, where an immediate may follow.
+    operand_slack: 4,
     // `lock`, which glibc jumps over on one CPU.
     skipped_prefix: Some(0xf0),
     drops_arguments: false,
     words_name_code: true,
     go: true,
+    context: &CONTEXT_64,
 };
 
 /// x86-32.
@@ -40,5 +46,6 @@ pub const LIMITS_32: Limits = Limits {
     drops_arguments: true,
     words_name_code: false,
     go: false,
+    context: &CONTEXT_32,
     ..LIMITS_64
 };

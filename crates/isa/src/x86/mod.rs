@@ -1,5 +1,6 @@
 //! x86-64 and x86-32.
 
+mod context;
 pub mod decode;
 pub mod emit;
 pub mod emulate;

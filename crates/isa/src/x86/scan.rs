@@ -1,6 +1,6 @@
 //! References that bytes would make if they were x86 instructions ([`crate::scan`]).
 
-use crate::scan::Reference;
+use crate::scan::{Distance, Reference};
 use crate::{Isa, Len, ObjectCode, Va};
 
 /// See [`crate::scan::references`].
@@ -59,3 +59,51 @@ fn sum_at(opcode: u8, modrm: u8) -> Option<usize> {
         _ => None,
     }
 }
+
+/// See [`crate::scan::distances`].
+pub(crate) fn distances(isa: Isa, start: Va, bytes: &[u8], mut found: impl FnMut(Distance)) {
+    let mut last = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        let before = std::mem::replace(&mut last, byte);
+        if !PRECEDES[usize::from(byte)] || !precedes_distance(before, byte) {
+            continue;
+        }
+        let Some(b) = bytes.get(at + 1..at + 5) else { return };
+        let distance = i32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        let target = isa.wrap(start.plus(Len(at as u64 + 5)).offset(distance.into()));
+        // One byte may be both.
+        found(Distance { at, target, is_branch: precedes_branch(before, byte), is_operand: is_rip(byte) });
+    }
+}
+
+/// Whether the distance of a branch or of an operand may follow these two bytes: the opcode
+/// (`e8`, `e9`, `0f 80` to `0f 8f`), that of `xbegin` (`c7 f8`), or a ModR/M byte that says
+/// relative to `rip`.
+const fn precedes_distance(before: u8, byte: u8) -> bool {
+    precedes_branch(before, byte) || is_rip(byte)
+}
+
+const fn precedes_branch(before: u8, byte: u8) -> bool {
+    match byte {
+        0xe8 | 0xe9 => true,
+        0x80..=0x8f => before == 0x0f,
+        0xf8 => before == 0xc7,
+        _ => false,
+    }
+}
+
+const fn is_rip(byte: u8) -> bool {
+    byte & 0xc7 == 5
+}
+
+/// The second of these two bytes.
+const PRECEDES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let second = byte as u8;
+        table[byte] = precedes_distance(0x0f, second) || precedes_distance(0xc7, second);
+        byte += 1;
+    }
+    table
+};

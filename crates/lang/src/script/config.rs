@@ -82,7 +82,43 @@ pub enum NoSetting {
     Value(&'static str),
 }
 
+/// The value of a setting, as scripts see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// A number.
+    Number(u64),
+    /// Whether something is done.
+    Bool(bool),
+    /// A word, or any text.
+    Text(String),
+}
+
 impl Config {
+    /// The value of the setting with this name; `None`: there is none.
+    #[must_use]
+    pub fn told(&self, name: &str) -> Option<Told> {
+        let word = |word: &str| Told::Text(word.to_owned());
+        Some(match name {
+            "max_strlen" => Told::Number(self.max_strlen as u64),
+            "max_map_keys" => Told::Number(self.max_map_keys.into()),
+            "print_maps_on_exit" => Told::Bool(self.print_maps_on_exit),
+            "show_debug_info" => Told::Bool(self.show_debug_info),
+            "str_trunc_trailer" => Told::Text(self.trailer.clone()),
+            "missing_probes" => word(match self.missing_probes {
+                MissingProbes::Error => "error",
+                MissingProbes::Warn => "warn",
+                MissingProbes::Ignore => "ignore",
+            }),
+            "stack_mode" => word(match self.stack_mode {
+                StackMode::Bpftrace => "bpftrace",
+                StackMode::Perf => "perf",
+                StackMode::Raw => "raw",
+                StackMode::BuildId => "build_id",
+            }),
+            _ => return None,
+        })
+    }
+
     /// Makes one setting. `name` may be in capital letters and begin with `BPFTRACE_`.
     ///
     /// # Errors
@@ -149,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_refuses_other_values() {
+    fn every_setting_refuses_other_values_and_tells_its_own() {
         for setting in SETTINGS {
             let mut config = Config::default();
             if setting.values != "a text" {
@@ -157,6 +193,12 @@ mod tests {
             }
             config.set(setting.name, setting.default).unwrap();
             assert_eq!(config, Config::default(), "{setting:?}");
+            let told = match config.told(setting.name).unwrap() {
+                Told::Number(n) => n.to_string(),
+                Told::Bool(truth) => u8::from(truth).to_string(),
+                Told::Text(text) => text,
+            };
+            assert_eq!(told, setting.default, "{setting:?}");
         }
     }
 }

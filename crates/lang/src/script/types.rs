@@ -71,6 +71,12 @@ impl Parts {
         &self.names
     }
 
+    /// Whether they are as many keys of a map: a record is one key, and so is the empty tuple.
+    #[must_use]
+    pub fn are_keys(&self) -> bool {
+        self.names.is_empty() && !self.types.is_empty()
+    }
+
     /// The same parts with types that `change` makes.
     fn map(&self, change: impl Fn(&Type) -> Type) -> Parts {
         Parts { types: self.types.iter().map(change).collect(), names: self.names.clone() }
@@ -250,7 +256,8 @@ impl Type {
             Type::Text(len) => text_room(*len),
             // Their length is before them.
             Type::Bytes(len) => 8 + len.next_multiple_of(8),
-            Type::Tuple(types) => types.iter().map(Type::stored).sum(),
+            // Also the empty one has a place.
+            Type::Tuple(types) => types.iter().map(Type::stored).sum::<usize>().max(8),
             Type::Data { size, .. } => size.next_multiple_of(8).max(8),
             _ => 8,
         }

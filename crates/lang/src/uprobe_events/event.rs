@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sidestep_bpf::Size;
+use sidestep_isa::{Context, Isa};
 
 use super::error::ParseError;
 use super::line;
@@ -201,37 +202,41 @@ impl fmt::Display for Base {
     }
 }
 
-/// A register of `struct pt_regs` of x86-64, or the lower half of one of `xmm0` to `xmm7`: the
-/// index of its word in the context.
+/// A register of the context of a hit, by its name in the kernel's `regs_query_register_offset`, or
+/// the lower half of one for floating-point numbers: its offset in the context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Register(u8);
+pub struct Register(u16);
 
-/// Names as in the kernel's `regs_query_register_offset`, in the order of the words.
-const NAMES: [&str; 21] = [
-    "r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip",
-    "cs", "flags", "sp", "ss",
-];
-
-/// The first of those that the kernel does not have, and their names.
-const XMM: u8 = 22;
-const XMM_NAMES: [&str; 8] = ["xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"];
+/// Where they are.
+fn context() -> &'static Context {
+    Isa::with_word(WORD.bytes() as u8).limits().context
+}
 
 impl Register {
     /// What a function returns.
-    pub const AX: Register = Register(10);
-    /// The instruction pointer.
-    pub const IP: Register = Register(16);
-    /// The stack pointer.
-    pub const SP: Register = Register(19);
-    const ARGUMENTS: [Register; 6] = [Register(14), Register(13), Register(12), Register(11), Register(9), Register(8)];
-
-    /// Where the first arguments are; in 32-bit programs all are on the stack.
-    pub(super) fn arguments() -> &'static [Register] {
-        if WORD.bytes() == 4 { &[] } else { &Register::ARGUMENTS }
+    #[must_use]
+    pub fn result() -> Register {
+        Register(context().result)
     }
 
-    /// The register with this name: as in `struct pt_regs`, without `r` in front of the old ones
-    /// (`di`, `r8`, `flags`); `xmm0` to `xmm7`.
+    /// The address of the probed instruction.
+    #[must_use]
+    pub fn pc() -> Register {
+        Register(context().pc)
+    }
+
+    /// The stack pointer.
+    #[must_use]
+    pub fn stack_pointer() -> Register {
+        Register(context().stack_pointer)
+    }
+
+    /// What the first arguments are in; those behind them are on the stack.
+    pub(super) fn arguments() -> impl ExactSizeIterator<Item = Register> {
+        context().arguments.iter().map(|at| Register(*at))
+    }
+
+    /// The register with this name: as in `struct pt_regs`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Register> {
         Register::all().find(|register| register.name() == name)
@@ -239,24 +244,24 @@ impl Register {
 
     /// All of them, in the order of the context.
     pub fn all() -> impl Iterator<Item = Register> {
-        let xmm = (0..XMM_NAMES.len() as u8).map(|n| XMM + n);
-        (0..NAMES.len() as u8).chain(xmm).map(Register)
+        named().map(|(_, at)| Register(at))
     }
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self.0.checked_sub(XMM) {
-            Some(n) => XMM_NAMES[usize::from(n)],
-            None => NAMES[usize::from(self.0)],
-        }
+        named().find_map(|(name, at)| (at == self.0).then_some(name)).unwrap_or_default()
     }
 
     /// Its offset in the context, in bytes.
     #[must_use]
     pub fn offset(self) -> i16 {
-        8 * i16::from(self.0)
+        self.0 as i16
     }
+}
+
+fn named() -> impl Iterator<Item = (&'static str, u16)> {
+    context().words().chain(context().float_words())
 }
 
 /// What a value is and how it is printed.

@@ -2,14 +2,17 @@
 //! of its registers in DWARF, its code that nothing describes. The names here are the face of all
 //! instruction sets; each has a file.
 
+mod arm;
+pub(crate) mod operand;
 mod x86;
 
 use gimli::Register;
 use object::elf::ELFCLASS64;
 use sidestep_isa::{Isa, Len};
 
+use self::operand::Syntax;
+pub(crate) use self::x86::{FP, PC, SP};
 use crate::reloc::Kind;
-use crate::usdt::Syntax;
 
 /// An instruction set, as its files describe it.
 pub(crate) struct Arch {

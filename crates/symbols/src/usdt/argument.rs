@@ -7,24 +7,12 @@
 use sidestep_isa::Va;
 
 use super::register::Register;
+use crate::arch::operand::{self, Syntax};
 
 /// A probe has at most so many arguments here; `sys/sdt.h` has macros for 12.
 const ARGUMENTS_MAX: usize = 64;
 /// Longer symbol names are not resolved.
 pub(super) const NAME_MAX: usize = 1024;
-
-/// Whose assembler's operands they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syntax {
-    /// x86-64 (AT&T).
-    X64,
-    /// x86-32 (AT&T).
-    X86,
-    /// arm64.
-    A64,
-    /// arm32.
-    A32,
-}
 
 /// One argument of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +136,7 @@ pub enum ArgumentError {
 }
 
 /// What is wrong within one argument.
-enum Fault<'a> {
+pub(crate) enum Fault<'a> {
     Syntax,
     Size(&'a str),
     Register(&'a str),
@@ -218,66 +206,11 @@ fn argument(text: &str, syntax: Syntax) -> Result<Argument, Fault<'_>> {
         (false, true) => ArgumentKind::Signed,
         (false, false) => ArgumentKind::Unsigned,
     };
-    let place = match syntax {
-        Syntax::X64 | Syntax::X86 => x86(operand, syntax)?,
-        Syntax::A64 | Syntax::A32 => arm(operand, syntax)?,
-    };
-    Ok(Argument { size, kind, place })
-}
-
-/// `$42`, `%eax`, `-8(%rbp,%rsi,4)`, `symbol+4(%rip)`.
-fn x86(operand: &str, syntax: Syntax) -> Result<Place, Fault<'_>> {
-    if let Some(constant) = operand.strip_prefix('$') {
-        return number(constant).map(Place::Constant).ok_or(Fault::Number(constant));
-    }
-    let (displacement, inside) = match operand.strip_suffix(')') {
-        Some(open) => open.split_once('(').ok_or(Fault::Syntax)?,
-        None if operand.starts_with('%') => {
-            let vector = vector(operand, syntax).map(Place::Vector);
-            return vector.map_or_else(|| register(operand, syntax).map(Place::Register), Ok);
-        }
-        None => (operand, ""),
-    };
-    let mut parts = inside.split(',');
-    let base = parts.next().filter(|part| !part.is_empty());
-    let index = parts.next().filter(|part| !part.is_empty());
-    let scale = parts.next();
-    if parts.next().is_some() {
-        return Err(Fault::Syntax);
-    }
-    let base = base.map(|name| register(name, syntax)).transpose()?;
-    let shift = match scale {
-        None | Some("1") => 0,
-        Some("2") => 1,
-        Some("4") => 2,
-        Some("8") => 3,
-        Some(other) => return Err(Fault::Scale(other)),
-    };
-    let index = match index {
-        Some(name) => Some((register(name, syntax)?, shift)),
-        None if scale.is_some() => return Err(Fault::Syntax),
-        None => None,
-    };
-    let (symbol, displacement) = terms(displacement)?;
-    if symbol.is_none() && base.is_none() && index.is_none() {
-        return Err(Fault::Syntax);
-    }
-    Ok(Place::Memory(Memory { symbol, base, index, displacement }))
-}
-
-fn register(name: &str, syntax: Syntax) -> Result<Register, Fault<'_>> {
-    name.strip_prefix('%').and_then(|name| Register::parse(name, syntax)).ok_or(Fault::Register(name))
-}
-
-/// `%xmm0` to `%xmm15`; `%xmm7` is the last one in 32-bit code.
-fn vector(name: &str, syntax: Syntax) -> Option<u8> {
-    let digits = name.strip_prefix("%xmm")?;
-    let last = if syntax == Syntax::X64 { 15 } else { 7 };
-    (0..=last).find(|number: &u8| number.to_string() == digits)
+    Ok(Argument { size, kind, place: operand::place(operand, syntax)? })
 }
 
 /// A sum of numbers and at most one symbol: `-8`, `-8+16`, `symbol+4`, `4+symbol`, nothing.
-fn terms(text: &str) -> Result<(Option<Symbol>, i64), Fault<'_>> {
+pub(crate) fn terms(text: &str) -> Result<(Option<Symbol>, i64), Fault<'_>> {
     let (mut symbol, mut sum) = (None, 0_i64);
     let mut rest = text;
     while !rest.is_empty() {
@@ -302,37 +235,8 @@ fn terms(text: &str) -> Result<(Option<Symbol>, i64), Fault<'_>> {
     Ok((symbol, sum))
 }
 
-/// `5` or `#5`, `x0`, `[sp]`, `[sp, 12]`, `[fp, #-12]`, `[x1, x2]`, `[x1, x2, lsl 3]`.
-fn arm(operand: &str, syntax: Syntax) -> Result<Place, Fault<'_>> {
-    let register = |name| Register::parse(name, syntax).ok_or(Fault::Register(name));
-    let constant = |text: &str| number(text.strip_prefix('#').unwrap_or(text));
-    let Some(open) = operand.strip_prefix('[') else {
-        return match constant(operand) {
-            Some(value) => Ok(Place::Constant(value)),
-            None => register(operand).map(Place::Register),
-        };
-    };
-    let mut parts = open.strip_suffix(']').ok_or(Fault::Syntax)?.split(',');
-    let base = register(parts.next().unwrap_or(""))?;
-    let mut memory = Memory { symbol: None, base: Some(base), index: None, displacement: 0 };
-    match (parts.next(), parts.next(), parts.next()) {
-        (None, ..) => {}
-        (Some(second), None, None) => match constant(second) {
-            Some(displacement) => memory.displacement = displacement,
-            None => memory.index = Some((register(second)?, 0)),
-        },
-        (Some(second), Some(shift), None) => {
-            let bits = shift.strip_prefix("lsl").and_then(constant).and_then(|bits| u8::try_from(bits).ok());
-            let bits = bits.filter(|bits| *bits < 32).ok_or(Fault::Syntax)?;
-            memory.index = Some((register(second)?, bits));
-        }
-        _ => return Err(Fault::Syntax),
-    }
-    Ok(Place::Memory(memory))
-}
-
 /// A number in decimal, or in hexadecimal with `0x`; of positive ones above `i64::MAX`, the bits.
-fn number(text: &str) -> Option<i64> {
+pub(crate) fn number(text: &str) -> Option<i64> {
     let (digits, is_negative) = text.strip_prefix('-').map_or((text, false), |digits| (digits, true));
     let (digits, radix) = digits.strip_prefix("0x").map_or((digits, 10), |digits| (digits, 16));
     // Rust's parser takes a sign, too.

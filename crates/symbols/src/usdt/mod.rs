@@ -4,8 +4,8 @@
 //! Each is a nop in the code and a note in the section `.note.stapsdt`, which is not loaded. Source
 //! of the facts: the wiki page "UserSpaceProbeImplementation" of SystemTap.
 
-mod argument;
-mod register;
+pub(crate) mod argument;
+pub(crate) mod register;
 mod spec;
 
 use std::collections::HashMap;
@@ -14,10 +14,11 @@ use std::path::PathBuf;
 use object::elf::{SHN_ABS, SHN_COMMON, SHN_UNDEF, SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB, STT_TLS};
 use sidestep_isa::{Isa, Len, Va};
 
-pub use self::argument::{Argument, ArgumentError, ArgumentKind, Memory, Place, Symbol, Syntax, parse_arguments};
+pub use self::argument::{Argument, ArgumentError, ArgumentKind, Memory, Place, Symbol, parse_arguments};
 pub use self::register::Register;
 pub use self::spec::{SpecError, SpecLayout};
 use crate::arch;
+pub use crate::arch::operand::Syntax;
 use crate::elf::{Elf, word};
 use crate::error::ObjectError;
 use crate::{matcher, symtab};

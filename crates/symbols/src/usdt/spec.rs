@@ -178,12 +178,12 @@ impl Probe {
                 return Err(SpecError::Symbol { argument: number, name: name.to_string() });
             }
         };
-        let rip = Register::PC;
+        let ip = Register::PC;
         let (base, value) = match (symbol, memory.base) {
             (None, base) => (base, memory.displacement),
-            (Some((va, _)), None) => (Some(rip), va.since(self.va).wrapping_add(memory.displacement)),
-            (Some((va, _)), Some(base)) if base == rip => {
-                (Some(rip), va.since(self.va).wrapping_add(memory.displacement))
+            (Some((va, _)), None) => (Some(ip), va.since(self.va).wrapping_add(memory.displacement)),
+            (Some((va, _)), Some(base)) if base == ip => {
+                (Some(ip), va.since(self.va).wrapping_add(memory.displacement))
             }
             // A symbol as a number is an address only in programs that are not moved; in others no
             // compiler writes this.
@@ -194,7 +194,7 @@ impl Probe {
             (None, Some((index, 0))) => (index, None),
             (None, _) => return Err(unfit()),
         };
-        let is_whole = |register: Register| register == rip || u64::from(register.size) == self.isa.word();
+        let is_whole = |register: Register| register == ip || u64::from(register.size) == self.isa.word();
         if !is_whole(base) || index.is_some_and(|(register, shift)| !is_whole(register) || shift > 3) {
             return Err(unfit());
         }

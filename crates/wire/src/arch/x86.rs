@@ -1,5 +1,9 @@
 //! x86-64 and x86-32.
 
+use core::mem::offset_of;
+
+use crate::Hit;
+
 /// First byte of the patch of a trap: `int3`.
 pub const BREAKPOINT: u8 = 0xcc;
 /// First byte of a jump, behind its prefixes: `jmp rel32`.
@@ -44,4 +48,91 @@ pub struct Regs {
     /// `[rsp]`; in the return trampoline `rsp - 8` is the slot that held the trampoline's address.
     pub rsp: u64,
     pub ss: u64,
+}
+
+/// Where [`Regs`] has the general registers, by the numbers that instructions have for them: bytes
+/// (SDM volume 2, table 3-1).
+pub const REGISTERS: [usize; 16] = [
+    offset_of!(Regs, rax),
+    offset_of!(Regs, rcx),
+    offset_of!(Regs, rdx),
+    offset_of!(Regs, rbx),
+    offset_of!(Regs, rsp),
+    offset_of!(Regs, rbp),
+    offset_of!(Regs, rsi),
+    offset_of!(Regs, rdi),
+    offset_of!(Regs, r8),
+    offset_of!(Regs, r9),
+    offset_of!(Regs, r10),
+    offset_of!(Regs, r11),
+    offset_of!(Regs, r12),
+    offset_of!(Regs, r13),
+    offset_of!(Regs, r14),
+    offset_of!(Regs, r15),
+];
+/// Where it has the stack pointer.
+pub const STACK_POINTER: usize = offset_of!(Regs, rsp);
+/// Where it has the frame pointer.
+pub const FRAME_POINTER: usize = offset_of!(Regs, rbp);
+/// Where it has the other register that unwind information restores frames by
+/// ([`UnwindRule::BX`](crate::UnwindRule::BX)).
+pub const FRAME_BASE: usize = offset_of!(Regs, rbx);
+/// Where it has what functions return, if that is a word.
+pub const RESULT: usize = offset_of!(Regs, rax);
+/// Where it has the address of the instruction.
+pub const INSTRUCTION_POINTER: usize = offset_of!(Regs, rip);
+/// Where it has the flags.
+pub const FLAGS: usize = offset_of!(Regs, eflags);
+/// Where a hit has what functions return (System V ABI, AMD64 supplement, 3.2.3; i386 psABI,
+/// "Functions Returning Scalars").
+pub const RESULTS: [usize; 4] = [offset_of!(Regs, rax), offset_of!(Regs, rdx), Hit::XMM, Hit::XMM + 8];
+/// Registers that mean nothing at the entry of a function: the result, and those in which callers
+/// give nothing (AMD64 supplement, 3.2.1 and 3.2.3).
+pub const UNUSED_AT_ENTRY: [usize; 3] = [offset_of!(Regs, rax), offset_of!(Regs, r10), offset_of!(Regs, r11)];
+/// Where Go's code has its goroutine.
+pub const GOROUTINE: usize = offset_of!(Regs, r14);
+/// Words on the stack at the entry of a function before its first argument there: the return
+/// address.
+pub const WORDS_BEFORE_ARGUMENTS: usize = 1;
+
+impl Regs {
+    /// Address of the probed instruction.
+    #[must_use]
+    pub const fn ip(&self) -> u64 {
+        self.rip
+    }
+
+    /// The stack pointer.
+    #[must_use]
+    pub const fn sp(&self) -> u64 {
+        self.rsp
+    }
+
+    /// The number of the system call that is about to be made.
+    #[must_use]
+    pub const fn call_number(&self) -> u64 {
+        self.rax
+    }
+
+    /// Makes it another system call.
+    pub fn set_call_number(&mut self, number: u64) {
+        self.rax = number;
+    }
+
+    /// What a function returns, at its return.
+    #[must_use]
+    pub const fn result(&self) -> u64 {
+        self.rax
+    }
+
+    /// Changes what a function returns.
+    pub fn set_result(&mut self, value: u64) {
+        self.rax = value;
+    }
+
+    /// The registers in which 64-bit functions get integers and pointers, in order (AMD64
+    /// supplement, 3.2.3).
+    pub fn arguments(&mut self) -> [&mut u64; 6] {
+        [&mut self.rdi, &mut self.rsi, &mut self.rdx, &mut self.rcx, &mut self.r8, &mut self.r9]
+    }
 }

@@ -34,7 +34,15 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         list::print(lines, &mut sink)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if pid.is_some() && is_like_a_file(text) {
+        say(&format!("WARNING: there is no file `{text}`: it is looked for as the name of a probe"));
+    }
     print_all(&wanted(text, params)?, text, flags)
+}
+
+/// Whether the user may have meant a file, which is not there.
+fn is_like_a_file(text: &str) -> bool {
+    text.contains(['.', '/']) && !text.contains([':', '*']) && !Path::new(text).exists()
 }
 
 /// Prints what attach points mean.
@@ -50,8 +58,10 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
         }
         let pattern = attach::pattern(point, false)?;
         if pid.is_none() && pattern.object.as_deref().is_none_or(|object| object == "*") {
-            let message =
-                format!("`{text}` does not say where to look: name an object, as in uprobe:libc:*, or add -p PID");
+            let no_file = if is_like_a_file(text) { "is no file, and as a pattern it " } else { "" };
+            let message = format!(
+                "`{text}` {no_file}does not say where to look: name an object, as in uprobe:libc:*, or add -p PID"
+            );
             usage(ErrorKind::MissingRequiredArgument, &message);
         }
         let patterns = paths::files(&pattern, pid);

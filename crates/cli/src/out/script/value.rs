@@ -144,6 +144,11 @@ impl Shown {
             Shown::Tuple(list) | Shown::Elements(list) => {
                 format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(","))
             }
+            // As signed numbers, which they are in bpftrace.
+            Shown::Bytes(bytes) => {
+                let list: Vec<String> = bytes.iter().map(|byte| (*byte as i8).to_string()).collect();
+                format!("[{}]", list.join(","))
+            }
             other => json::string(&other.key()),
         }
     }

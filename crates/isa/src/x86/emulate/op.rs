@@ -266,6 +266,23 @@ fn counted(op: &Op, r: &mut Registers) -> bool {
 }
 
 impl Registers {
+    /// Before: the address of the instruction. After: where to go on.
+    #[must_use]
+    pub fn ip(&self) -> u64 {
+        self.rip
+    }
+
+    /// Says where the instruction is.
+    pub fn set_ip(&mut self, ip: u64) {
+        self.rip = ip;
+    }
+
+    /// The stack pointer.
+    #[must_use]
+    pub fn sp(&self) -> u64 {
+        self.gpr[4]
+    }
+
     /// 0 for what is no register.
     fn get(&self, number: u8) -> u64 {
         self.gpr.get(usize::from(number)).copied().unwrap_or(0)

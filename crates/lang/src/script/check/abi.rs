@@ -13,14 +13,6 @@ use super::super::types::Type;
 use super::memory::{Base, Place, number_type, plus, shift, value};
 use super::{Checker, Checking, advice};
 
-/// Where programs find the lower halves of `xmm0` to `xmm7`, as `wire::Hit` lays them out.
-pub(super) const XMM: u16 = 176;
-/// Of the other registers: the stack pointer, and what holds the second word of a result.
-pub(super) const SP: u16 = 152;
-const DX: u16 = 96;
-/// Registers for numbers, and for floating-point numbers.
-const INTEGERS: usize = 6;
-const FLOATS: usize = 8;
 /// Bytes of `args` as a whole at most.
 const WHOLE: u64 = 512;
 
@@ -127,7 +119,10 @@ impl Checker<'_> {
             // In two registers.
             (Some(_), 4) if matches!(ty, CType::Int { bytes: 8, .. }) => {
                 let low = value(Type::UINT, ValueKind::Builtin(Builtin::Retval));
-                Base::Words(vec![plus(shift(BinaryOp::Shl, true, register(DX), 32), low)])
+                Base::Words(vec![plus(
+                    shift(BinaryOp::Shl, true, register(self.types.context().second_result), 32),
+                    low,
+                )])
             }
             (Some(classes), _) => {
                 let (mut integers, mut floats) = (0, 0);
@@ -139,12 +134,12 @@ impl Checker<'_> {
                                 integers += 1;
                                 match integers {
                                     1 => value(Type::INT, ValueKind::Builtin(Builtin::Retval)),
-                                    _ => register(DX),
+                                    _ => register(self.types.context().second_result),
                                 }
                             }
                             Class::Float => {
                                 floats += 1;
-                                register(XMM + 8 * (floats - 1))
+                                register(self.types.context().float(floats - 1))
                             }
                         })
                         .collect(),
@@ -236,6 +231,7 @@ impl Checker<'_> {
         if let Convention::Go { registers } = signature.convention {
             return self.go_places(signature, count, registers, span);
         }
+        let context = self.types.context();
         let is_short = self.types.word() == 4;
         let hidden = match &signature.result {
             CType::Void | CType::Function => false,
@@ -259,7 +255,9 @@ impl Checker<'_> {
             let own = match passed {
                 Passed::Convention => None,
                 Passed::Register(at) if number_type(ty).is_some() => Some(Base::Words(vec![register(*at)])),
-                Passed::Stack(offset) => Some(Base::Address(plus(register(SP), super::expr::int(word + offset)))),
+                Passed::Stack(offset) => {
+                    Some(Base::Address(plus(register(context.stack_pointer), super::expr::int(word + offset))))
+                }
                 // Of those before the one that was asked for, it does not matter.
                 _ if index < wanted && !whole => Some(Base::Words(Vec::new())),
                 _ => {
@@ -276,7 +274,8 @@ impl Checker<'_> {
             let classes = if is_short { None } else { self.classes(ty, span)? };
             let fits = classes.as_ref().is_some_and(|classes| {
                 let of = |class| classes.iter().filter(|known| **known == class).count();
-                integers + of(Class::Integer) <= INTEGERS && floats + of(Class::Float) <= FLOATS
+                integers + of(Class::Integer) <= context.arguments.len()
+                    && floats + of(Class::Float) <= context.floats.len()
             });
             let base = match classes {
                 Some(classes) if fits => {
@@ -289,7 +288,7 @@ impl Checker<'_> {
                             }
                             Class::Float => {
                                 floats += 1;
-                                register(XMM + 8 * (floats as u16 - 1))
+                                register(context.float(floats as u16 - 1))
                             }
                         });
                     }
@@ -301,7 +300,7 @@ impl Checker<'_> {
                     stack = word + (stack - word).next_multiple_of(align);
                     let at = stack;
                     stack += size.next_multiple_of(word);
-                    Base::Address(plus(register(SP), super::expr::int(at)))
+                    Base::Address(plus(register(context.stack_pointer), super::expr::int(at)))
                 }
             };
             places.push(Place::new(base, ty.clone()));

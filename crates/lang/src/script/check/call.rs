@@ -1,6 +1,6 @@
 //! Functions.
 
-use super::super::ast::{Expr, ExprKind};
+use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Action, Builtin, Entry, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::printf::{Format, accepts};
@@ -47,8 +47,22 @@ pub(super) const ACTIONS: &[&str] = &[
 ];
 
 /// Builtins that have a second name in bpftrace's library.
-const BUILTINS: &[&str] =
-    &["comm", "cpid", "cpu", "elapsed", "func", "ncpus", "probe", "probetype", "retval", "usermode"];
+const BUILTINS: &[&str] = &[
+    "comm",
+    "cpid",
+    "cpu",
+    "elapsed",
+    "func",
+    "gid",
+    "ncpus",
+    "probe",
+    "probetype",
+    "rand",
+    "retval",
+    "uid",
+    "usermode",
+    "username",
+];
 
 /// A builtin's name without `__builtin_`.
 pub(super) fn plain_name(name: &str) -> &str {
@@ -57,32 +71,6 @@ pub(super) fn plain_name(name: &str) -> &str {
 
 /// Most arguments of functions that take the keys of a map.
 pub(super) const KEYS: usize = 32;
-
-/// The registers that `reg()` knows, by the places that programs find them at.
-const REGISTERS: [(&str, u16); 22] = [
-    ("r15", 0),
-    ("r14", 8),
-    ("r13", 16),
-    ("r12", 24),
-    ("bp", 32),
-    ("bx", 40),
-    ("r11", 48),
-    ("r10", 56),
-    ("r9", 64),
-    ("r8", 72),
-    ("ax", 80),
-    ("cx", 88),
-    ("dx", 96),
-    ("si", 104),
-    ("di", 112),
-    ("orig_ax", 120),
-    ("ip", 128),
-    ("pc", 128),
-    ("cs", 136),
-    ("flags", 144),
-    ("sp", 152),
-    ("ss", 160),
-];
 
 impl Checker<'_> {
     /// A function with a value.
@@ -127,8 +115,10 @@ impl Checker<'_> {
             "reg" => {
                 self.arguments(name, args, 1, 1, span)?;
                 let register = self.literal(name, &args[0])?;
-                let Some((_, at)) = REGISTERS.into_iter().find(|(name, _)| *name == register) else {
-                    let names: Vec<&str> = REGISTERS.iter().map(|(name, _)| *name).collect();
+                let context = self.types.context();
+                let Some(at) = context.offset(&register) else {
+                    let aliases = context.aliases.iter().map(|(name, _)| *name);
+                    let names: Vec<&str> = context.words().map(|(name, _)| name).chain(aliases).collect();
                     return self.error_with(
                         args[0].span,
                         format!("'{register}' is not a valid register on this architecture (x86_64)"),
@@ -419,6 +409,10 @@ impl Checker<'_> {
                 return Ok(text(std::mem::take(bytes)));
             }
         }
+        if let Some(mut bytes) = self.param_behind(&args[0])? {
+            bytes.truncate(len);
+            return Ok(text(bytes));
+        }
         let value = self.expr(&args[0])?;
         match &value.ty {
             ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value), most) }),
@@ -428,6 +422,16 @@ impl Checker<'_> {
                     format!("str() expects an integer or a pointer type as first argument ({} provided)", ty.kind());
                 self.error(args[0].span, message)
             }
+        }
+    }
+
+    /// `$1 + 2`, where the parameter is a text: what is behind its first two bytes.
+    fn param_behind(&mut self, of: &Expr) -> Checking<Option<Vec<u8>>> {
+        let ExprKind::Binary(BinaryOp::Add, param, by) = &of.kind else { return Ok(None) };
+        let ExprKind::Param(_) = param.kind else { return Ok(None) };
+        match (self.expr(param)?.kind, self.expr(by)?.kind) {
+            (ValueKind::Text(bytes), ValueKind::Int(n)) => Ok(Some(bytes.into_iter().skip(n as usize).collect())),
+            _ => Ok(None),
         }
     }
 
@@ -472,13 +476,13 @@ impl Checker<'_> {
         Ok(Value { ty: Type::Bytes(most), kind: ValueKind::ReadBytes(Box::new(address), Box::new(len)) })
     }
 
-    /// `buf("ab", 2)`: the first bytes of a text; those behind its end are zeros.
+    /// `buf("ab", 4)`: the first bytes of a text; those behind its end are zeros.
     fn buf_of_text(&mut self, given: Value, len: Option<&Expr>) -> Checking<Value> {
         let Type::Text(room) = given.ty else { return self.unknown() };
         let len = match len {
             None => room,
             Some(len) => match self.length("buf", len)?.kind {
-                ValueKind::Int(n) => (n as usize).min(room),
+                ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
                 _ => return self.error(len.span, "buf() of a string expects an integer literal as its length"),
             },
         };

@@ -5,6 +5,7 @@ use super::super::checked::{Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::Span;
 use super::super::types::Type;
+use super::expr::truth;
 use super::memory::number_type;
 use super::{Checker, Checking};
 
@@ -43,6 +44,10 @@ impl Checker<'_> {
                 value = Value { ty, kind: ValueKind::Part(Box::new(value), 0) };
             }
             _ => {}
+        }
+        if matches!((&value.ty, to), (Type::Text(_), CType::Enum(of)) if of.is_bool()) {
+            let some = self.condition(value, span, "(bool)")?;
+            return Ok(truth(some.kind));
         }
         if !value.ty.is_int() {
             let message = format!("Cannot cast from '{}' to '{}'", value.ty.name(), to.name());

@@ -134,19 +134,22 @@ impl Checker<'_> {
                 self.error_with(span, "typeof() is a type, not a value", "let $x : typeof(…), (typeof(…))x")
             }
             ExprKind::TypeInfo(of) => self.type_info(of, span),
-            ExprKind::Index(of, index) if self.is_tuple(of) => match (self.expr(of)?, self.expr(index)?.kind) {
-                (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
-                _ => self.error(index.span, "the index of a tuple must be a literal"),
-            },
             ExprKind::Index(..) | ExprKind::Member(..) => match (self.place(expr)?, &expr.kind) {
                 (Some(place), _) => self.read(&place, span),
                 (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("self".to_owned()) => {
                     self.own(name, span)
                 }
+                (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("config".to_owned()) => {
+                    self.told(name, span)
+                }
                 (None, ExprKind::Member(of, name)) => {
                     let of = self.expr(of)?;
                     self.item(of, name, span)
                 }
+                (None, ExprKind::Index(of, index)) => match (self.expr(of)?, self.expr(index)?.kind) {
+                    (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
+                    _ => self.error(index.span, "the index of a tuple must be a literal"),
+                },
                 (None, _) => self.unknown(),
             },
             ExprKind::Tuple(items) => self.tuple(&[], items, span),
@@ -163,12 +166,6 @@ impl Checker<'_> {
             Some(value) if value <= 1 << 63 => signed((value as i64).wrapping_neg()),
             _ => text(param.clone().into_bytes()),
         }
-    }
-
-    /// A variable that holds a tuple.
-    fn is_tuple(&mut self, of: &Expr) -> bool {
-        let ExprKind::Var(name) = &of.kind else { return false };
-        self.find_var(name).is_some_and(|index| matches!(self.vars[index], Type::Tuple(_)))
     }
 
     /// `$1` that the script was not given.
@@ -289,12 +286,11 @@ impl Checker<'_> {
                 format!("The {} operator can not be used on expressions of type '{}'", op.text(), value.ty.name());
             return self.error(span, message);
         }
-        let not = if value.ty.is_bool() { Type::bool() } else { Type::INT };
         Ok(match (op, &value.kind) {
-            (UnaryOp::Not, ValueKind::Int(n)) => Value { ty: not, kind: ValueKind::Int((*n == 0).into()) },
+            (UnaryOp::Not, ValueKind::Int(n)) => truth(ValueKind::Int((*n == 0).into())),
             (UnaryOp::Invert, ValueKind::Int(n)) => Value { kind: ValueKind::Int(!n), ty: value.ty },
             (UnaryOp::Negate, ValueKind::Int(n)) => signed((*n as i64).wrapping_neg()),
-            (UnaryOp::Not, _) => Value { ty: not, kind: ValueKind::Not(Box::new(value)) },
+            (UnaryOp::Not, _) => truth(ValueKind::Not(Box::new(value))),
             (UnaryOp::Invert, _) => Value { ty: value.ty.clone(), kind: ValueKind::Invert(Box::new(value)) },
             _ => Value { ty: Type::INT, kind: ValueKind::Negate(Box::new(value)) },
         })
@@ -314,7 +310,7 @@ impl Checker<'_> {
             _ => (a, b),
         };
         let comparable = match (&a.ty, &b.ty) {
-            (Type::Text(_), Type::Text(_)) => true,
+            (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
             _ => false,
         };

@@ -22,11 +22,11 @@ impl Checker<'_> {
         Ok(Some(match &expr.kind {
             ExprKind::Member(of, name) => match &of.kind {
                 ExprKind::Ident(word) if word == "args" => self.argument(name, of.span.to(expr.span))?,
-                ExprKind::Ident(word) if word == "self" => return Ok(None),
+                ExprKind::Ident(word) if word == "self" || word == "config" => return Ok(None),
                 _ if name.starts_with(|c: char| c.is_ascii_digit()) => return Ok(None),
                 _ => return self.member(of, name, expr.span),
             },
-            ExprKind::Index(of, index) => self.element(of, index, expr.span)?,
+            ExprKind::Index(of, index) => return self.element(of, index, expr.span),
             ExprKind::Unary(UnaryOp::Deref, of) => {
                 let pointer = self.expr(of)?;
                 match pointer.ty {
@@ -108,13 +108,15 @@ impl Checker<'_> {
         }
     }
 
-    fn element(&mut self, of: &Expr, index: &Expr, span: Span) -> Checking<Place> {
+    /// `None`: it is a part of a tuple of the script, which lies in no memory of the program.
+    fn element(&mut self, of: &Expr, index: &Expr, span: Span) -> Checking<Option<Place>> {
         let base = self.base(of)?;
         let at = self.expr(index)?;
         let cannot =
             |ty: &str| format!("The array index operator [] can only be used on arrays and pointers, found {ty}.");
         let Found { place, by_pointer } = match base {
             Ok(found) => found,
+            Err(Type::Tuple(parts)) if parts.names().is_empty() => return Ok(None),
             Err(ty) => return self.error(span, cannot(&ty.name())),
         };
         if !at.ty.is_int() {
@@ -140,14 +142,14 @@ impl Checker<'_> {
                 match base {
                     Base::Address(address) => {
                         let address = plus(address, int(bit / 8));
-                        Ok(Place::new(Base::Address(address), ty))
+                        Ok(Some(Place::new(Base::Address(address), ty)))
                     }
-                    base => Ok(Place { base, bit, ty, width: None }),
+                    base => Ok(Some(Place { base, bit, ty, width: None })),
                 }
             }
             (Base::Address(address), _) => {
                 let first = plus(address, int(place.bit / 8));
-                Ok(Place::new(Base::Address(plus(first, times(at, size))), ty))
+                Ok(Some(Place::new(Base::Address(plus(first, times(at, size))), ty)))
             }
             _ => self.error(index.span, "the index of an array that is in registers or a copy must be a literal"),
         }
@@ -171,7 +173,7 @@ impl Checker<'_> {
     /// `sizeof(of)`
     pub(super) fn size_of(&mut self, of: &Sized, span: Span) -> Checking<Value> {
         if let Sized::Expr(expr) = of {
-            if let Some(size) = self.tuple_size(expr)? {
+            if let Some(size) = self.own_size(expr)? {
                 return Ok(int(size));
             }
         }

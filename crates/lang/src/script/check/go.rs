@@ -9,16 +9,13 @@ use super::super::ctype::CType;
 use super::super::diagnostic::Span;
 use super::super::program::{Parameter, Signature};
 use super::super::types::Type;
-use super::abi::{Class, SP, XMM, register};
+use super::abi::{Class, register};
 use super::expr::int;
 use super::memory::{Base, Place, number_type, plus, value};
 use super::{Checker, Checking};
 
-/// Where the registers for numbers are in the context: rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11.
-const INTEGERS: [u16; 9] = [80, 40, 88, 112, 104, 72, 64, 56, 48];
 /// Registers for floating-point numbers; programs see the first of them only.
 const FLOATS: usize = 15;
-const SEEN: usize = 8;
 
 /// A number within an argument, which has a register of its own.
 struct Piece {
@@ -38,6 +35,7 @@ impl Checker<'_> {
         registers: bool,
         span: Span,
     ) -> Checking<Vec<Place>> {
+        let context = self.types.context();
         let (mut integers, mut floats) = (0, 0);
         // Behind the return address.
         let mut stack = 0;
@@ -47,10 +45,11 @@ impl Checker<'_> {
             let mut pieces = Vec::new();
             let flat = registers && self.flatten(ty, 0, &mut pieces, span)?;
             let of = |class| pieces.iter().filter(|piece: &&Piece| piece.class == class).count();
-            if !flat || integers + of(Class::Integer) > INTEGERS.len() || floats + of(Class::Float) > FLOATS {
+            if !flat || integers + of(Class::Integer) > context.go_arguments.len() || floats + of(Class::Float) > FLOATS
+            {
                 let align = self.align(ty, span)?.max(1);
                 stack = u64::next_multiple_of(stack, align);
-                let at = plus(register(SP), int(8 + stack));
+                let at = plus(register(context.stack_pointer), int(8 + stack));
                 stack += size;
                 places.push(Place::new(Base::Address(at), ty.clone()));
                 continue;
@@ -60,14 +59,14 @@ impl Checker<'_> {
                 let from = match piece.class {
                     Class::Integer => {
                         integers += 1;
-                        register(INTEGERS[integers - 1])
+                        register(context.go_arguments[integers - 1])
                     }
                     Class::Float => {
                         floats += 1;
-                        if floats > SEEN {
+                        if floats > context.floats.len() {
                             return self.error(span, format!("the argument {name} is in a register that is not seen"));
                         }
-                        register(XMM + 8 * (floats as u16 - 1))
+                        register(context.float(floats as u16 - 1))
                     }
                 };
                 if let Some(word) = words.get_mut((piece.bit / 64) as usize) {

@@ -2,6 +2,7 @@
 
 use super::super::ast::{Expr, ExprKind, Sized};
 use super::super::checked::{Value, ValueKind};
+use super::super::config::Told;
 use super::super::ctype::CType;
 use super::super::diagnostic::Span;
 use super::super::types::{COMM, Parts, Type};
@@ -21,6 +22,16 @@ impl Checker<'_> {
                 "comptime needs a value that is known before the script runs",
                 "literals, $1, getopt(), sizeof(), is_str() and what is calculated from them are known",
             ),
+        }
+    }
+
+    /// `config.name`
+    pub(super) fn told(&mut self, name: &str, span: Span) -> Checking<Value> {
+        match self.out.config.told(name) {
+            Some(Told::Number(n)) => Ok(int(n)),
+            Some(Told::Bool(truth)) => Ok(super::expr::truth(ValueKind::Int(truth.into()))),
+            Some(Told::Text(value)) => Ok(text(value.into_bytes())),
+            None => self.unknown_setting(name, span),
         }
     }
 
@@ -73,10 +84,12 @@ impl Checker<'_> {
         Ok(Value { ty: Type::Text(COMM), kind: ValueKind::CommOf(Box::new(pid)) })
     }
 
-    /// Bytes of a tuple or record as C would lay it out; `None`: the expression is none.
-    pub(super) fn tuple_size(&mut self, of: &Expr) -> Checking<Option<u64>> {
+    /// Bytes of a literal, and of a tuple or record as C would lay it out; `None`: the expression
+    /// is none of these.
+    pub(super) fn own_size(&mut self, of: &Expr) -> Checking<Option<u64>> {
         Ok(match &of.kind {
             ExprKind::Tuple(items) | ExprKind::Record(_, items) => Some(self.laid_out(items)?.0),
+            ExprKind::Int(n) => Some(smallest(*n)),
             ExprKind::Var(_) | ExprKind::Map(..) => match self.expr(of)?.ty {
                 Type::Tuple(types) => Some(types.iter().map(|ty| ty.stored() as u64).sum()),
                 _ => None,
@@ -92,10 +105,7 @@ impl Checker<'_> {
             let (size, align) = match &item.kind {
                 ExprKind::Tuple(items) | ExprKind::Record(_, items) => self.laid_out(items)?,
                 // As few bytes as hold it.
-                ExprKind::Int(n) => {
-                    let size = [1_u64, 2, 4].into_iter().find(|bytes| n >> (8 * bytes - 1) == 0).unwrap_or(8);
-                    (size, size)
-                }
+                ExprKind::Int(n) => (smallest(*n), smallest(*n)),
                 _ => match self.expr(item)?.ty {
                     Type::Int { bytes, .. } => (bytes.into(), bytes.into()),
                     Type::Enum(of) => (of.bytes.into(), of.bytes.into()),
@@ -111,4 +121,9 @@ impl Checker<'_> {
         }
         Ok((end.next_multiple_of(widest), widest))
     }
+}
+
+/// Bytes of the smallest signed number that holds a literal.
+fn smallest(n: u64) -> u64 {
+    [1_u64, 2, 4].into_iter().find(|bytes| n >> (8 * bytes - 1) == 0).unwrap_or(8)
 }

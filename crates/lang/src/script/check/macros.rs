@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::super::ast::{Expr, ExprKind, Macro, Param, Sized, Stmt, StmtKind};
+use super::super::ast::{Expr, ExprKind, Macro, Param, Sized, Stmt, StmtKind, TypeName};
 use super::super::checked::{Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::Type;
@@ -37,7 +37,9 @@ impl Checker<'_> {
         // an expression, so the strictest comes first.
         let strict = |of: &&&Macro| of.params.iter().filter(|param| !matches!(param, Param::Expr(_))).count();
         let fitting = same.iter().filter(|of| takes(of, args)).max_by_key(strict);
-        let closest = same.iter().find(|of| of.params.len() == args.len()).or(same.first());
+        // What is no variable is assigned to one of the body's own.
+        let assigned = same.iter().find(|of| takes_values(of, args));
+        let closest = assigned.or(same.iter().find(|of| of.params.len() == args.len())).or(same.first());
         let Some(of) = fitting.or(closest).copied() else {
             return self.advised(span, format!("Unknown function: {name}"), super::advice::function(name));
         };
@@ -54,6 +56,7 @@ impl Checker<'_> {
         let number = self.expanded;
         let mut names =
             Names { vars: HashMap::new(), maps: HashMap::new(), exprs: HashMap::new(), number, wrong: None };
+        let mut body = Vec::new();
         for (param, arg) in of.params.iter().zip(args) {
             match (param, &arg.kind) {
                 (Param::Var(param), ExprKind::Var(name)) => {
@@ -65,14 +68,17 @@ impl Checker<'_> {
                 (Param::Expr(param), _) => {
                     names.exprs.insert(param, arg);
                 }
-                (param, _) => {
-                    let what = if matches!(param, Param::Var(_)) { "variable" } else { "map" };
-                    let message = format!("Macro {name}() expects a {what} for {}", param.text());
+                (Param::Var(param), _) => {
+                    let kind = StmtKind::Let { name: names.var(param), ty: None, value: Some(arg.clone()) };
+                    body.push(Stmt { kind, span: arg.span });
+                }
+                (Param::Map(_), _) => {
+                    let message = format!("Macro {name}() expects a map for {}", param.text());
                     return self.error(arg.span, message);
                 }
             }
         }
-        let body = names.stmts(&of.body);
+        body.extend(names.stmts(&of.body));
         let value = of.value.as_ref().map(|value| names.expr(value));
         if let Some((span, message)) = names.wrong {
             return self.error(span, message);
@@ -138,6 +144,12 @@ fn takes(of: &Macro, args: &[Expr]) -> bool {
     of.params.len() == args.len() && of.params.iter().zip(args).all(|(param, arg)| param.takes(arg))
 }
 
+/// The same where parameters that are variables take any value.
+fn takes_values(of: &Macro, args: &[Expr]) -> bool {
+    let takes = |(param, arg): (&Param, &Expr)| matches!(param, Param::Var(_)) || param.takes(arg);
+    of.params.len() == args.len() && of.params.iter().zip(args).all(takes)
+}
+
 fn after(ops: Vec<Op>, value: Value) -> Value {
     match ops.is_empty() || value.ty == Type::None {
         true => value,
@@ -195,6 +207,11 @@ impl Names<'_> {
 
     fn sized(&mut self, of: &Sized) -> Box<Sized> {
         Box::new(match of {
+            Sized::Type(TypeName { keyword: "", name, stars: 0, length: None })
+                if self.exprs.contains_key(name.as_str()) =>
+            {
+                return self.sized(&Sized::Expr(Expr { kind: ExprKind::Ident(name.clone()), span: Span::default() }));
+            }
             Sized::Type(name) => Sized::Type(name.clone()),
             Sized::Expr(expr) => match self.expr(expr) {
                 // A parameter that is a type.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sidestep_isa::{Context, Isa};
+
 use super::super::ast::{self, TypeName};
 use super::super::checked::{Value, ValueKind};
 use super::super::ctype::{CType, Definitions, Field, Layout, Layouts, Record};
@@ -47,6 +49,11 @@ impl<'a> Types<'a> {
     /// Bytes of a pointer.
     pub fn word(&self) -> u8 {
         self.script.word
+    }
+
+    /// Where programs find the registers.
+    pub fn context(&self) -> &'static Context {
+        Isa::with_word(self.script.word).limits().context
     }
 
     /// What the functions at an attach point take.

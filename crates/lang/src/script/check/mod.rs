@@ -227,16 +227,17 @@ impl<'a> Checker<'a> {
     fn setting(&mut self, setting: &ast::Setting) -> Checking<()> {
         match self.out.config.set(&setting.name, &setting.value) {
             Ok(()) => Ok(()),
-            Err(NoSetting::Unknown) => {
-                let message = format!("Unrecognized config variable: {}", setting.name);
-                let names = SETTINGS.map(|setting| setting.name).join(", ");
-                self.error_with(setting.span, message, format!("there are {names}"))
-            }
+            Err(NoSetting::Unknown) => self.unknown_setting(&setting.name, setting.span),
             Err(NoSetting::Value(values)) => {
                 let message = format!("Invalid value for {}: {}", setting.name, setting.value);
                 self.error_with(setting.span, message, format!("expected {values}"))
             }
         }
+    }
+
+    fn unknown_setting<T>(&mut self, name: &str, span: Span) -> Checking<T> {
+        let names = SETTINGS.map(|setting| setting.name).join(", ");
+        self.error_with(span, format!("Unrecognized config variable: {name}"), format!("there are {names}"))
     }
 
     fn block(&mut self, block: &'a ast::Block) {

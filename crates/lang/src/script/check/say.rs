@@ -25,7 +25,7 @@ impl Checker<'_> {
             Ok(format) => format,
             Err(message) => return self.error(span, message),
         };
-        let text = super::expr::text(message.into_bytes());
+        let text = super::expr::text(format!("assert failed: {message}").into_bytes());
         let say = self.action(Action::Say(format, vec![text.ty.clone()], Diagnostic::error(span, "")));
         let exit = self.action(Action::Exit);
         Ok(Op::If(failed, vec![Op::Act(say, vec![text]), Op::Exit(exit, int(1))], Vec::new()))

@@ -468,7 +468,7 @@ impl Checker<'_> {
         let map = self.map(name);
         // `@m[(a, b)]` is `@m[a, b]`.
         let keys = match keys {
-            [Expr { kind: ExprKind::Tuple(items), .. }] => items,
+            [Expr { kind: ExprKind::Tuple(items), .. }] if !items.is_empty() => items,
             keys => keys,
         };
         let mut values = Vec::new();
@@ -493,9 +493,7 @@ impl Checker<'_> {
     fn set_keys(&mut self, map: usize, values: &[Value], span: Span) -> Checking<()> {
         let new: Vec<Type> = match values {
             // A tuple is as many keys.
-            [Value { ty: Type::Tuple(types), .. }] if types.names().is_empty() => {
-                types.iter().map(Type::kept).collect()
-            }
+            [Value { ty: Type::Tuple(types), .. }] if types.are_keys() => types.iter().map(Type::kept).collect(),
             values => values.iter().map(|value| value.ty.kept()).collect(),
         };
         match &mut self.maps[map].keys {

@@ -1,6 +1,7 @@
 //! Numbers: into `r0`.
 
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
+use sidestep_isa::{Context, Isa};
 
 use super::super::ast::{BinaryOp, Point, Step};
 use super::super::checked::{Builtin, Checked, Timer, Value, ValueKind};
@@ -8,11 +9,6 @@ use super::super::types::Type;
 use super::{COMMAND, COOKIE, Clock, Lower, POINT, Place, SCRATCH, Site, helper};
 use crate::build::Label;
 
-/// Where the registers of the first six arguments are in the context.
-const ARGUMENTS: [i16; 6] = [112, 104, 96, 88, 72, 64];
-const RAX: i16 = 80;
-const RIP: i16 = 128;
-const RSP: i16 = 152;
 /// A number that no stack has.
 const NO_STACK: u64 = 0x7fff_ffff;
 
@@ -133,12 +129,21 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// The register of a function's argument. In 32-bit programs, all of them are on the stack.
+    /// Where the registers are.
+    pub(super) fn context(&self) -> &'static Context {
+        Isa::with_word(self.shared.checked.word).limits().context
+    }
+
+    /// A word of the context into `dst`.
+    pub(super) fn register(&mut self, dst: Reg, at: u16) {
+        self.out.load(Size::Dw, dst, Reg::R6, at as i16);
+    }
+
+    /// The register of a function's argument; `None`: it is on the stack.
     fn argument_register(&self, n: u32) -> Option<i16> {
         match self.site {
             Site::Usdt(_) => None,
-            _ if self.shared.checked.word == 4 => None,
-            _ => ARGUMENTS.get(n as usize).copied(),
+            _ => self.context().arguments.get(n as usize).map(|at| *at as i16),
         }
     }
 
@@ -157,8 +162,8 @@ impl Lower<'_, '_> {
                 let Some(at) = self.argument_register(*n) else { return false };
                 self.out.load(Size::Dw, dst, Reg::R6, at);
             }
-            ValueKind::Builtin(Builtin::Retval) => self.out.load(Size::Dw, dst, Reg::R6, RAX),
-            ValueKind::Builtin(Builtin::Register(at)) => self.out.load(Size::Dw, dst, Reg::R6, *at as i16),
+            ValueKind::Builtin(Builtin::Retval) => self.register(dst, self.context().result),
+            ValueKind::Builtin(Builtin::Register(at)) => self.register(dst, *at),
             ValueKind::Shown(of) => return !self.is_kept_apart(value) && self.leaf(dst, of),
             _ => return false,
         }
@@ -357,8 +362,8 @@ impl Lower<'_, '_> {
             Builtin::Arg(n) => {
                 // Behind the return address.
                 let word = i32::from(self.shared.checked.word);
-                let in_registers = if word == 4 { 0 } else { ARGUMENTS.len() as i32 };
-                self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
+                let in_registers = self.context().arguments.len() as i32;
+                self.register(Reg::R3, self.context().stack_pointer);
                 self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + 1 - in_registers));
                 self.read_user(word);
             }
@@ -432,9 +437,9 @@ impl Lower<'_, '_> {
                 self.out.call(helper::STACK_ID);
             }
             // Where the return address is, or was.
-            Builtin::Caller if self.site == Site::Return => self.out.load(Size::Dw, Reg::R0, Reg::R6, RIP),
+            Builtin::Caller if self.site == Site::Return => self.register(Reg::R0, self.context().pc),
             Builtin::Caller => {
-                self.out.load(Size::Dw, Reg::R3, Reg::R6, RSP);
+                self.register(Reg::R3, self.context().stack_pointer);
                 self.read_user(self.shared.checked.word.into());
             }
             Builtin::Symbol(fact) => self.symbol(fact),

@@ -30,7 +30,7 @@ impl Lower<'_, '_> {
         }
         // A tuple is as many keys, a record is one.
         match &entry.keys[..] {
-            [key @ Value { ty: Type::Tuple(parts), .. }] if parts.names().is_empty() => {
+            [key @ Value { ty: Type::Tuple(parts), .. }] if parts.are_keys() => {
                 self.write(at, key, &Type::Tuple(types.into()));
                 return at;
             }

@@ -23,8 +23,6 @@ use super::{COOKIE, FIRST, Lower, Site, helper};
 /// whose stacks move, the first word is made of the goroutine and the distance from the end of its
 /// stack.)
 pub(super) const KEY: u32 = 16;
-const RSP: i16 = 152;
-const R14: i16 = 8;
 
 /// The blocks of a script whose `self` is in the word of the call.
 #[derive(Clone, Copy, Debug)]
@@ -69,11 +67,11 @@ impl Lower<'_, '_> {
         self.out.mov(Reg::R1, Reg::R6);
         self.out.call(helper::FUNC_IP);
         self.out.put(Reg::R10, at + 8, Reg::R0);
-        self.out.load(Size::Dw, Reg::R2, Reg::R6, RSP);
+        self.register(Reg::R2, self.context().stack_pointer);
         if self.site == Site::Return {
             self.out.alu_imm(AluOp::Sub, Reg::R2, self.shared.checked.word.into());
         }
-        self.out.load(Size::Dw, Reg::R3, Reg::R6, R14);
+        self.register(Reg::R3, self.context().goroutine);
         self.out.mov(Reg::R1, Reg::R6);
         self.out.call(helper::CALL_PLACE);
         self.out.put(Reg::R10, at, Reg::R0);

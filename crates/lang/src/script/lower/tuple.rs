@@ -76,19 +76,21 @@ impl Lower<'_, '_> {
         match (ty, &value.kind) {
             (Type::Text(room), _) => self.text_to(to, value, *room),
             (Type::Data { .. }, _) => self.data_to(to, value),
+            (Type::Tuple(types), ValueKind::Tuple(_)) if types.is_empty() => self.clear(to, ty.stored()),
             (Type::Tuple(types), ValueKind::Tuple(items)) => {
                 for (index, (item, part)) in items.iter().zip(&**types).enumerate() {
                     self.write(to.plus(offset(ty, index)), item, part);
                 }
             }
             (Type::Bytes(room), ValueKind::BytesOf(text)) => {
-                let Type::Bytes(len) = value.ty else { return };
+                let (Type::Bytes(len), Type::Text(most)) = (&value.ty, &text.ty) else { return };
+                let (len, has) = (*len, *(len.min(most)));
                 let from = self.text(text);
                 self.clear(to, Type::Bytes(*room).stored());
-                if len > 0 {
+                if has > 0 {
                     self.address(Reg::R3, from);
                     self.address(Reg::R1, to.plus(8));
-                    self.out.mov_imm(Reg::R2, len as i32);
+                    self.out.mov_imm(Reg::R2, has as i32);
                     self.out.call(helper::READ_KERNEL);
                 }
                 self.out.mov_imm(Reg::R0, len as i32);
@@ -184,8 +186,9 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Goes to `differs` unless two tuples are the same.
-    pub(super) fn compare_tuples(&mut self, a: &Value, b: &Value, differs: Label) {
+    /// Goes to `differs` unless two tuples or buffers are the same. What is behind the end of a
+    /// shorter one is zero.
+    pub(super) fn compare_kept(&mut self, a: &Value, b: &Value, differs: Label) {
         let mut ty = a.ty.clone();
         ty.widen(&b.ty);
         let place = |lower: &mut Self, value: &Value| {

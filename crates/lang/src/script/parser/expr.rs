@@ -94,6 +94,14 @@ impl Parser<'_> {
             return Ok(true);
         }
         let TokenKind::Ident(_) = &self.peek_at(1)?.kind else { return Ok(false) };
+        // `(T)x`, where `T` is a parameter of a macro.
+        if self.peek_at(2)?.kind == TokenKind::Punct(")") {
+            return Ok(match &self.peek_at(3)?.kind {
+                TokenKind::Int(_) | TokenKind::Str(_) | TokenKind::Ident(_) | TokenKind::Var(_) => true,
+                TokenKind::Map(_) | TokenKind::Param(_) | TokenKind::ParamCount => true,
+                punct => *punct == TokenKind::Punct("("),
+            });
+        }
         // `(name *)x`
         Ok(self.peek_at(2)?.kind == TokenKind::Punct("*") && {
             let mut at = 3;
@@ -321,9 +329,6 @@ impl Parser<'_> {
 
     /// `a, b)`, where a comma may stand before the parenthesis.
     fn tuple_items(&mut self) -> Parsed<ExprKind> {
-        if self.is(")")? {
-            return Err(self.unexpected(""));
-        }
         let mut items = Vec::new();
         while !self.eat(")")? {
             items.push(self.expr()?);

@@ -28,19 +28,19 @@ pub(super) fn source(fetch: &Fetch, probe: u64) -> (Source, Vec<i64>) {
     let mut derefs = Vec::with_capacity(fetch.derefs.len() + 1);
     let source = match fetch.base {
         Base::Register(register) => Source::Context(register),
-        Base::StackPointer => Source::Context(Register::SP),
+        Base::StackPointer => Source::Context(Register::stack_pointer()),
         Base::Stack(n) => {
             derefs.push(WORD.bytes() as i64 * i64::from(n));
-            Source::Context(Register::SP)
+            Source::Context(Register::stack_pointer())
         }
-        Base::ReturnValue => Source::Context(Register::AX),
-        Base::Argument(n) => match Register::arguments().get(n as usize) {
-            Some(register) => Source::Context(*register),
+        Base::ReturnValue => Source::Context(Register::result()),
+        Base::Argument(n) => match Register::arguments().nth(n as usize) {
+            Some(register) => Source::Context(register),
             None => {
                 // The first word of the stack is the return address.
                 let behind = i64::from(n) - Register::arguments().len() as i64 + 1;
                 derefs.push(WORD.bytes() as i64 * behind);
-                Source::Context(Register::SP)
+                Source::Context(Register::stack_pointer())
             }
         },
         Base::Immediate(value) => Source::Value(value),

@@ -282,7 +282,7 @@ impl Compiler<'_> {
         out.alu_imm(AluOp::Add, Reg::R1, COMM.into());
         out.mov_imm(Reg::R2, COMM_LEN as i32);
         out.call(GET_CURRENT_COMM);
-        out.load(Size::Dw, Reg::R1, Reg::R6, Register::IP.offset());
+        out.load(Size::Dw, Reg::R1, Reg::R6, Register::pc().offset());
         out.store(Size::Dw, IP, Reg::R1);
         match self.event.kind {
             Kind::Entry => out.store_imm(Size::Dw, FUNC, 0),

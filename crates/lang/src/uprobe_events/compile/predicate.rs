@@ -75,7 +75,7 @@ impl Compiler<'_> {
     /// Where a field is, if that is not memory.
     fn source(&self, field: Field) -> Option<Source> {
         match field {
-            Field::Ip => Some(Source::Context(Register::IP)),
+            Field::Ip => Some(Source::Context(Register::pc())),
             Field::Arg(index) => {
                 let arg = &self.event.args[index];
                 let (source, derefs) = source(&arg.fetch, self.event.offset);

@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use sidestep_isa::{Isa, Len, Va};
+use sidestep_isa::{Isa, Len, Va, scan};
 
 use super::{Analysis, number_of, sorted, words};
 use crate::analysis::family::{Families, joins};
@@ -19,13 +19,8 @@ use crate::analysis::sweep::{self, Borders, Found, How, Stretch};
 use crate::object::{Bytes, ObjectCode};
 use crate::reason::UnknownJumps;
 
-/// Farther than a branch with one byte of displacement reaches.
-const SHORT: i64 = 136;
 /// Text of which one processor looks at one piece after the other.
 const PIECE: usize = 64 << 10;
-/// Most bytes of an immediate operand, which follows the distance that an instruction has: that
-/// counts from its end.
-const IMMEDIATE: u64 = 4;
 /// Bits of an address within a grain: of the map of what is looked for.
 const GRAIN: u32 = 5;
 
@@ -39,7 +34,8 @@ impl Analysis {
         let mut others = Vec::new();
         for number in &own {
             let stretch = &stretches[*number];
-            let (from, to) = (stretch.start.offset(-SHORT), stretch.end.offset(SHORT));
+            let short = code.isa.limits().short_branch;
+            let (from, to) = (stretch.start.offset(-short), stretch.end.offset(short));
             let before = stretches[..*number].iter().rev().take_while(|near| near.end > from).count();
             let behind = stretches[number + 1..].iter().take_while(|near| near.start < to).count();
             others.extend(number - before..=number + behind);
@@ -153,6 +149,8 @@ struct Wanted {
     near: Vec<Range<Va>>,
     /// The same with the first instructions: who names those may compute with them.
     whole: Vec<Range<Va>>,
+    /// How far before the address that is meant the target of an operand may be.
+    slack: u64,
     /// What the first bit of `grains` stands for.
     base: u64,
     /// A bit for each grain of addresses that may be meant by a number.
@@ -170,16 +168,17 @@ impl Wanted {
         };
         let near: Vec<Range<Va>> = own.iter().map(near).collect();
         let whole = near.iter().zip(&own).map(|(near, own)| own.start..near.end).collect();
-        let base = near.first().map_or(0, |range| range.start.0.saturating_sub(IMMEDIATE));
+        let slack = code.isa.limits().operand_slack;
+        let base = near.first().map_or(0, |range| range.start.0.saturating_sub(slack));
         let end = near.last().map_or(0, |range| range.end.0);
         let mut grains = vec![0; ((end - base) >> GRAIN) as usize / 64 + 1];
         for range in &near {
-            let (from, to) = (range.start.0.saturating_sub(IMMEDIATE) - base, range.end.0 - base);
+            let (from, to) = (range.start.0.saturating_sub(slack) - base, range.end.0 - base);
             for grain in from >> GRAIN..=(to - 1) >> GRAIN {
                 grains[grain as usize / 64] |= 1 << (grain % 64);
             }
         }
-        Wanted { isa: code.isa, got: code.got, fixed: code.fixed, own, near, whole, base, grains }
+        Wanted { isa: code.isa, got: code.got, fixed: code.fixed, own, near, whole, slack, base, grains }
     }
 
     /// Is it in one of the functions?
@@ -240,22 +239,13 @@ impl Wanted {
     fn in_piece(&self, piece: &Bytes<'_>, found: &mut Vec<Va>) {
         let behind = |at: usize| piece.data.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let place = |at: usize| piece.va.plus(Len(at as u64));
-        let mut last = 0;
-        for (at, &byte) in piece.data.iter().enumerate() {
-            let before = std::mem::replace(&mut last, byte);
-            if !PRECEDES[usize::from(byte)] || !precedes_distance(before, byte) {
-                continue;
+        scan::distances(self.isa, piece.va, piece.data, |distance| {
+            let target = distance.target.0;
+            let is_branch = distance.is_branch && self.is_target(target);
+            if is_branch || distance.is_operand && self.is_meant(target, self.slack) {
+                found.push(place(distance.at));
             }
-            // One byte may be both.
-            let is_branch = precedes_branch(before, byte);
-            let means = |word| {
-                let va = self.wrap(place(at).0 + 5, word);
-                is_branch && self.is_target(va) || is_rip(byte) && self.is_meant(va, IMMEDIATE)
-            };
-            if behind(at + 1).is_some_and(means) {
-                found.push(place(at));
-            }
-        }
+        });
         if !self.fixed && self.got.is_none() {
             return;
         }
@@ -279,35 +269,3 @@ fn holds(ranges: &[Range<Va>], va: Va) -> bool {
     let behind = ranges.partition_point(|range| range.start <= va);
     ranges[..behind].iter().rev().take(2).any(|range| va < range.end)
 }
-
-/// Whether the distance of a branch or of an operand may follow on these two bytes: the opcode
-/// (`e8`, `e9`, `0f 80` to `0f 8f`), that of `xbegin` (`c7 f8`), or a ModR/M byte that says
-/// relative to `rip`.
-const fn precedes_distance(before: u8, byte: u8) -> bool {
-    precedes_branch(before, byte) || is_rip(byte)
-}
-
-const fn precedes_branch(before: u8, byte: u8) -> bool {
-    match byte {
-        0xe8 | 0xe9 => true,
-        0x80..=0x8f => before == 0x0f,
-        0xf8 => before == 0xc7,
-        _ => false,
-    }
-}
-
-const fn is_rip(byte: u8) -> bool {
-    byte & 0xc7 == 5
-}
-
-/// The second of these two bytes.
-const PRECEDES: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let second = byte as u8;
-        table[byte] = precedes_distance(0x0f, second) || precedes_distance(0xc7, second);
-        byte += 1;
-    }
-    table
-};

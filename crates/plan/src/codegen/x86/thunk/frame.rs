@@ -13,9 +13,9 @@ use std::mem::offset_of;
 
 use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::{Asm, Reg};
-use sidestep_wire::{Hit, Regs};
+use sidestep_wire::{Hit, Regs, arch};
 
-use crate::context::{self, Context};
+use crate::context::Context;
 
 /// Registers that the C ABI lets a callee change.
 const CALLER_SAVED: [Reg; 9] = [Reg::Rax, Reg::Rcx, Reg::Rdx, Reg::Rsi, Reg::Rdi, Reg::R8, Reg::R9, Reg::R10, Reg::R11];
@@ -51,7 +51,7 @@ pub(super) use {hit, regs};
 
 /// From rbx: a register of the context.
 fn offset(reg: Reg) -> i32 {
-    REGS + context::offset(reg) as i32
+    REGS + arch::REGISTERS[reg as usize] as i32
 }
 
 /// [`UNUSED`] as a set.
@@ -83,12 +83,12 @@ impl Frame {
 
     /// Whether a program may change a register.
     fn changes(&self, reg: Reg) -> bool {
-        self.changes.has(context::offset(reg))
+        self.changes.has(arch::REGISTERS[reg as usize])
     }
 
     /// Whether a program reads the word of a register.
     fn reads(&self, reg: Reg) -> bool {
-        self.context.has(context::offset(reg))
+        self.context.has(arch::REGISTERS[reg as usize])
     }
 
     /// Bytes of stack that it takes at most.

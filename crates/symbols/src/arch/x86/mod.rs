@@ -1,12 +1,15 @@
 //! Files of x86-64 and x86-32.
 
+pub(super) mod operand;
+
 use gimli::Register;
 use object::elf;
 use sidestep_isa::{Isa, Len};
 
+use super::operand::Syntax;
 use super::{Arch, Registers};
 use crate::reloc::Kind;
-use crate::usdt::Syntax;
+use crate::usdt;
 
 /// x86-64 (AMD64 psABI).
 pub(super) const ARCH_64: Arch = Arch {
@@ -67,3 +70,10 @@ pub(super) const ARCH_32: Arch = Arch {
 fn sled(kind: u8) -> Len {
     Len(if kind <= 3 { 11 } else { 2 })
 }
+
+/// The stack pointer of x86-64, in `struct pt_regs`.
+pub(crate) const SP: usdt::Register = usdt::Register { word: 19, size: 8, shift: 0 };
+/// The frame pointer.
+pub(crate) const FP: usdt::Register = usdt::Register { word: 4, size: 8, shift: 0 };
+/// The program counter.
+pub(crate) const PC: usdt::Register = usdt::Register { word: 16, size: 8, shift: 0 };

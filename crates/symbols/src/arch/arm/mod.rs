@@ -1,0 +1,3 @@
+//! What files say about arm64 and arm32.
+
+pub(super) mod operand;
