@@ -2,21 +2,18 @@
 //! Nobody waits for ever: a controller that neither answers nor says that it is at work is not
 //! asked again.
 
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use sidestep_wire::{Bell, Question, Regs};
 
 use crate::arch::{self, argument, nr};
+use crate::kernel::{self, wake};
 use crate::memory::Agent;
 
 /// How long a wait is before it is looked whether there is any use in it, in nanoseconds.
 const LOOK: u64 = 100_000_000;
 /// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
-
-const FUTEX_WAIT: u64 = 0;
-const FUTEX_WAKE: u64 = 1;
 
 /// The process is about to execute another program, if it does: the controller follows it there.
 /// Comes back only if that fails; the program then makes the same call once more, and gets the
@@ -48,8 +45,7 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
     if bell.listens.load(Ordering::Acquire) == 0 {
         return false;
     }
-    // SAFETY: no arguments.
-    let (pid, tid) = unsafe { (arch::syscall(nr::GETPID, [0; 6]) as u32, arch::syscall(nr::GETTID, [0; 6]) as u32) };
+    let (pid, tid) = (kernel::process_id(), kernel::thread_id());
     if !take_turn(bell, tid) {
         return false;
     }
@@ -70,7 +66,7 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
         if bell.listens.load(Ordering::Acquire) == 0 {
             break false;
         }
-        if !wait(&bell.answered, answered) {
+        if !kernel::wait(&bell.answered, answered, LOOK) {
             looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
     };
@@ -96,7 +92,7 @@ fn take_turn(bell: &Bell, tid: u32) -> bool {
         if bell.listens.load(Ordering::Acquire) == 0 {
             return false;
         }
-        if !wait(&bell.turn, holder) {
+        if !kernel::wait(&bell.turn, holder, LOOK) {
             looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
     }
@@ -106,23 +102,4 @@ fn take_turn(bell: &Bell, tid: u32) -> bool {
 fn works(bell: &Bell, sign: &mut u32) -> bool {
     let now = bell.working.load(Ordering::Acquire);
     core::mem::replace(sign, now) != now
-}
-
-/// Waits while a word is as it was; `false`: it was for as long as [`LOOK`].
-fn wait(word: &AtomicU32, seen: u32) -> bool {
-    const ETIMEDOUT: i64 = -110;
-    let mut time = MaybeUninit::<[u64; 2]>::uninit();
-    let at = time.as_mut_ptr().cast::<u64>();
-    // SAFETY: a `struct timespec` of 64-bit words on this stack, filled, and a word of the shared
-    // region.
-    unsafe {
-        at.write_volatile(0);
-        at.add(1).write_volatile(LOOK);
-        arch::syscall(nr::FUTEX, [word.as_ptr() as u64, FUTEX_WAIT, seen.into(), at as u64, 0, 0]) != ETIMEDOUT
-    }
-}
-
-fn wake(word: &AtomicU32) {
-    // SAFETY: a word of the shared region; nothing is written.
-    unsafe { arch::syscall(nr::FUTEX, [word.as_ptr() as u64, FUTEX_WAKE, i32::MAX as u64, 0, 0, 0]) };
 }

@@ -18,11 +18,12 @@ use sidestep_wire::signals::{SIGNALS, set_of};
 use sidestep_wire::{Regs, SigAction};
 
 use crate::arch::{self, argument, nr};
-use crate::guard::{NEVER_BLOCKED, NSIG, SET_LEN};
+use crate::guard::{NEVER_BLOCKED, NSIG};
+use crate::kernel::{SET_LEN, process_id};
 use crate::memory::{Agent, Thread};
 use crate::signal::{SIG_DFL, SIG_IGN};
-use crate::thread::{self, is_borrower, process_id};
-use crate::{blocked, safe_read, signal};
+use crate::thread::{self, is_borrower};
+use crate::{blocked, kernel, safe_read, signal};
 
 // include/uapi/linux/sched.h
 const CLONE_VM: u64 = 0x100;
@@ -32,7 +33,6 @@ const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 /// Size of the first `struct clone_args`.
 const CLONE_ARGS_FIRST: u64 = 64;
-const SIG_BLOCK: u64 = 0;
 
 /// One of these calls is about to be made.
 pub fn call(agent: Agent, thread: Thread, frame: &mut Regs) {
@@ -62,15 +62,8 @@ pub fn call(agent: Agent, thread: Thread, frame: &mut Regs) {
 
 /// Can no handler of the program run as things are: is every signal that has one blocked?
 fn is_quiet(agent: Agent, thread: Thread) -> bool {
-    let mut mask = MaybeUninit::<u64>::uninit();
-    let at = mask.as_mut_ptr();
-    // SAFETY: a set of our own, which the call fills.
-    let kernels = unsafe {
-        arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, 0, at as u64, SET_LEN, 0, 0]);
-        at.read_volatile()
-    };
     let ours = blocked::ours(agent);
-    let closed = kernels | blocked::now(thread) & ours | NEVER_BLOCKED;
+    let closed = kernel::mask() | blocked::now(thread) & ours | NEVER_BLOCKED;
     (1..=NSIG).filter(|number| closed & bit(*number) == 0).all(|number| {
         let own = signal::index(number as i32).filter(|_| ours & bit(number) != 0);
         own.map_or_else(|| handler(number), |index| signal::old_action(agent, index).handler) <= SIG_IGN

@@ -21,10 +21,9 @@
 
 use sidestep_wire::{Hit, ProbeDesc};
 
-use crate::arch::{self, nr};
 use crate::hit::Place;
 use crate::memory::{Agent, Thread};
-use crate::safe_read;
+use crate::{kernel, safe_read};
 
 /// `stack_t::ss_flags`: the thread runs on the alternate stack.
 const SS_ONSTACK: u32 = 1;
@@ -72,15 +71,6 @@ fn is_held(agent: Agent, busy: u64) -> bool {
 
 /// Is `busy` on the stack that the thread is on? The kernel knows of the alternate one.
 fn is_same_stack(busy: u64) -> bool {
-    let mut stack = core::mem::MaybeUninit::<[u64; 3]>::uninit(); // stack_t: pointer, flags, size, a word each
-    // SAFETY: the call fills the three words or fails.
-    let (start, flags, size) = unsafe {
-        let words = stack.as_mut_ptr() as u64;
-        if arch::syscall(nr::SIGALTSTACK, [0, words, 0, 0, 0, 0]) != 0 {
-            return false;
-        }
-        let word = |index: u64| arch::read_word(words + index * arch::WORD);
-        (word(0), word(1) as u32, word(2))
-    };
-    flags & SS_ONSTACK == 0 || busy.wrapping_sub(start) < size
+    kernel::alternate_stack()
+        .is_some_and(|(start, flags, size)| flags & SS_ONSTACK == 0 || busy.wrapping_sub(start) < size)
 }

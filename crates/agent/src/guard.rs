@@ -18,14 +18,13 @@ use sidestep_wire::signals::{SIGNALS, flags, flags_for, set_of};
 use sidestep_wire::{Regs, SigAction};
 
 use crate::arch::{self, argument, nr};
+use crate::kernel::SET_LEN;
 use crate::memory::{Agent, Thread};
 use crate::thread::is_borrower;
 use crate::{altstack, bell, blocked, children, fault, safe_read, signal, thread};
 
 const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
-/// Bytes of a signal set.
-pub const SET_LEN: u64 = 8;
 /// The last signal.
 pub const NSIG: u64 = 64;
 /// Offset of the mask in an action of the kernel.

@@ -334,10 +334,29 @@ impl Thread {
     }
 
     /// What it believes about signals of ours.
+    #[inline(always)]
     #[must_use]
-    pub fn blocked(self) -> *mut Blocked {
-        // SAFETY: `new` demands that the state stays mapped. No reference is made.
-        unsafe { addr_of_mut!((*self.0).blocked) }
+    pub fn blocked(self) -> Blocked {
+        // SAFETY: `new` demands that the state stays mapped.
+        unsafe {
+            let at = addr_of!((*self.0).blocked);
+            Blocked {
+                now: addr_of!((*at).now).read_volatile(),
+                after: addr_of!((*at).after).read_volatile(),
+                sp: addr_of!((*at).sp).read_volatile(),
+            }
+        }
+    }
+
+    /// Sets that; what is believed now goes last.
+    pub fn set_blocked(self, now: u64, after: u64, sp: u64) {
+        // SAFETY: `new` demands that the state stays mapped.
+        unsafe {
+            let at = addr_of_mut!((*self.0).blocked);
+            addr_of_mut!((*at).after).write_volatile(after);
+            addr_of_mut!((*at).sp).write_volatile(sp);
+            addr_of_mut!((*at).now).write_volatile(now);
+        }
     }
 
     /// Keeps what a system call points to until as much more was kept as there is room for; gives
@@ -381,10 +400,24 @@ impl Thread {
         unsafe { addr_of_mut!((*self.0).unwound).cast::<u64>().add(index as usize % UNWOUND) }
     }
 
-    /// The word where it remembers a return address.
+    /// Does it remember this return address?
     #[inline(always)]
     #[must_use]
-    pub fn caller(self, ret: u64) -> *mut u64 {
+    pub fn has_caller(self, ret: u64) -> bool {
+        // SAFETY: a word of the state, which stays mapped. A signal handler changes it as a whole.
+        (unsafe { self.caller(ret).read_volatile() }) == ret
+    }
+
+    /// Remembers a return address, in place of another one.
+    #[inline(always)]
+    pub fn set_caller(self, ret: u64) {
+        // SAFETY: a word of the state, which stays mapped; written as a whole.
+        unsafe { self.caller(ret).write_volatile(ret) }
+    }
+
+    /// The word where it remembers a return address.
+    #[inline(always)]
+    fn caller(self, ret: u64) -> *mut u64 {
         let index = ret.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CALLERS.trailing_zeros());
         // SAFETY: `new` demands that the state stays mapped. The shift leaves an index below
         // `CALLERS`.
@@ -428,6 +461,25 @@ impl Thread {
         // SAFETY: `new` demands that the state stays mapped. The field lies at a multiple of 8
         // (layout test in `sidestep-wire`).
         unsafe { addr_of_mut!((*self.0).comm).cast() }
+    }
+
+    /// Asks the kernel for the thread's name.
+    #[cold]
+    pub fn ask_name(self) {
+        const PR_GET_NAME: u64 = 16;
+        // SAFETY: the call writes 16 bytes, and the field has as many.
+        unsafe { arch::syscall(nr::PRCTL, [PR_GET_NAME, self.comm() as u64, 0, 0, 0, 0]) };
+    }
+
+    /// What the C library has in its word for the thread id; `None`: it has none. For the running
+    /// thread only.
+    #[inline(always)]
+    #[must_use]
+    pub fn library_tid(self) -> Option<u32> {
+        let at = self.fs_base().wrapping_add(u64::from(self.tid_word())) as *const u32;
+        // SAFETY: in the thread control block of the running thread; it was readable when the word
+        // was found.
+        (self.tid_word() != 0).then(|| unsafe { at.read_volatile() })
     }
 
     /// Its slot in the shared region; none in a forked child.

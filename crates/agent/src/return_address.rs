@@ -20,15 +20,12 @@ pub fn is_behind_call(agent: Agent, at: u64) -> bool {
 #[inline(always)]
 #[must_use]
 pub fn is_plausible(agent: Agent, thread: Thread, word: u64) -> bool {
-    let known = thread.caller(word);
-    // SAFETY: one of the thread's words. A handler that comes in between changes it as a whole.
-    if unsafe { known.read_volatile() } == word {
+    if thread.has_caller(word) {
         return true;
     }
     let is = look(agent, word);
     if is {
-        // SAFETY: the same word of the thread, written as a whole.
-        unsafe { known.write_volatile(word) };
+        thread.set_caller(word);
     }
     is
 }

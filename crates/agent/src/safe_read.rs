@@ -15,6 +15,7 @@ use core::ptr::addr_of;
 use core::sync::atomic::Ordering;
 
 use crate::arch::{self, load, nr};
+use crate::kernel;
 use crate::memory::Agent;
 
 const PAGE: u64 = 4096;
@@ -211,7 +212,7 @@ pub unsafe fn within_page(from: u64, to: *mut u8, len: u64) -> u64 {
     // SAFETY: both iovecs live through the call, and the kernel checks what they point to. The pid
     // is asked for each time: a stored one could be a vfork parent's, or stale.
     let read = unsafe {
-        let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
+        let pid = kernel::process_id().into();
         arch::syscall(nr::PROCESS_VM_READV, [pid, addr_of!(local) as u64, 1, addr_of!(remote) as u64, 1, 0])
     };
     match read {

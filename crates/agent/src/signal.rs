@@ -13,6 +13,7 @@ use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
 use crate::arch::{self, DEBUG_EXCEPTION, JUMP, SI_ADDR, UCONTEXT_IP, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, load, nr};
 use crate::fault::{self, BUS_MCEERR_AO, Hidden};
+use crate::kernel::{self, SET_LEN};
 use crate::memory::Agent;
 use crate::thread::{self, is_borrower};
 use crate::trap::{self, Met};
@@ -28,8 +29,6 @@ const TRAP_TRACE: i32 = 2;
 pub const SIG_DFL: u64 = 0;
 /// No action.
 pub const SIG_IGN: u64 = 1;
-const SIG_BLOCK: u64 = 0;
-const SET_LEN: u64 = 8;
 
 /// Gives the address of the program's handler to jump to; 0 = return.
 ///
@@ -126,8 +125,8 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     let ours = blocked::ours(agent);
     let open = mask & !ours;
     if open != 0 {
-        // SAFETY: the mask lives through the call; sigreturn restores the interrupted code's mask.
-        unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(open) as u64, 0, SET_LEN, 0, 0]) };
+        // The end of the handler gives back the interrupted code's mask.
+        kernel::block(open);
     }
     if !is_borrower(agent) {
         // Without a guard at the end of the handler this would last for ever.
@@ -214,9 +213,8 @@ unsafe fn die(signal: i32, code: i32, info: *mut u8, context: *mut u8, hidden: O
         if fails_again && hidden.is_none() {
             return;
         }
-        arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, addr_of!(set) as u64, 0, SET_LEN, 0, 0]);
-        let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
-        let tid = arch::syscall(nr::GETTID, [0; 6]) as u64;
+        kernel::block(set);
+        let (pid, tid) = (kernel::process_id().into(), kernel::thread_id().into());
         arch::syscall(nr::RT_TGSIGQUEUEINFO, [pid, tid, signal as u64, info as u64, 0, 0]) == 0
     };
     if let (false, Some(hidden)) = (sent, hidden) {

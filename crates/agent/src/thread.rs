@@ -10,9 +10,9 @@ use core::sync::atomic::Ordering;
 use sidestep_wire::lookup::{LENT, LOOKUP_BUCKETS, LOOKUP_MARKER, bucket};
 use sidestep_wire::{Slot, ThreadState};
 
-use crate::arch::{self, nr};
+use crate::arch;
 use crate::memory::{Agent, Bucket, Table, Thread};
-use crate::{blocked, helpers, safe_read, shadow};
+use crate::{blocked, helpers, kernel, safe_read, shadow};
 
 /// Most buckets that a search looks at.
 const PROBES: usize = 128;
@@ -21,7 +21,6 @@ const GUARD: u64 = 4096;
 /// Most states that one call looks at for a dead thread: misses must stay cheap when all threads
 /// live.
 const RECLAIM: usize = 8;
-const ESRCH: i64 = -3;
 /// Bytes of a stack for programs, more than any of them needs (`NATIVE_STACK` in the engine).
 const STACK: u64 = 128 << 10;
 
@@ -49,7 +48,7 @@ fn enter_child(agent: Agent, table: Table) {
     let private = agent.private();
     private.child.store(1, Ordering::Release);
     // No process has the id 0: nothing of the parent's is this child's.
-    private.pid.store(if agent.is_silent() { 0 } else { process_id() }, Ordering::Release);
+    private.pid.store(if agent.is_silent() { 0 } else { kernel::process_id() }, Ordering::Release);
     table.marker().store(LOOKUP_MARKER, Ordering::Release);
 }
 
@@ -57,7 +56,7 @@ fn enter_child(agent: Agent, table: Table) {
 /// masks and actions of its own, but none of its own here?
 #[cold]
 pub fn is_borrower(agent: Agent) -> bool {
-    !agent.is_silent() && agent.private().pid.load(Ordering::Acquire) != process_id()
+    !agent.is_silent() && agent.private().pid.load(Ordering::Acquire) != kernel::process_id()
 }
 
 /// The calling thread is about to make a child that runs with its memory and its thread pointer:
@@ -100,12 +99,6 @@ fn is_back(agent: Agent, thread: Thread) -> bool {
         thread.set_counting(1);
     }
     back
-}
-
-/// As the calling process sees itself.
-pub fn process_id() -> u32 {
-    // SAFETY: no arguments.
-    (unsafe { arch::syscall(nr::GETPID, [0; 6]) }) as u32
 }
 
 fn claim(table: Table, fs_base: u64) -> Option<Bucket> {
@@ -243,8 +236,7 @@ fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
         thread.set_tid(0);
         thread.set_tid_word(0);
     } else {
-        // SAFETY: no arguments.
-        let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
+        let tid = kernel::thread_id();
         thread.set_tid(tid);
         thread.set_tid_word(find_tid_word(agent, fs_base, tid));
     }
@@ -319,11 +311,7 @@ fn is_dead(agent: Agent, thread: Thread) -> bool {
     match read_u32(agent, thread.fs_base().wrapping_add(u64::from(thread.tid_word()))) {
         None => true,
         Some(tid) if tid as i32 <= 0 => true,
-        // SAFETY: signal 0 only asks.
-        Some(tid) => unsafe {
-            let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
-            arch::syscall(nr::TGKILL, [pid, u64::from(tid), 0, 0, 0, 0]) == ESRCH
-        },
+        Some(tid) => kernel::has_ended(tid),
     }
 }
 
@@ -347,22 +335,19 @@ impl Thread {
     /// This thread's id: the C library's word if it agrees with what we know, else the kernel's.
     #[inline(always)]
     pub fn current_tid(self) -> u32 {
-        let word = self.tid_word();
-        if word != 0 {
-            let at = self.fs_base().wrapping_add(u64::from(word)) as *const u32;
-            // SAFETY: in the thread control block of the running thread; it was readable when the
-            // word was found.
-            let tid = unsafe { at.read_volatile() };
-            if tid == self.tid() {
-                return tid;
-            }
+        let library = self.library_tid();
+        if library == Some(self.tid()) {
+            return self.tid();
         }
-        // SAFETY: no arguments.
-        let tid = unsafe { arch::syscall(nr::GETTID, [0; 6]) } as u32;
+        let tid = kernel::thread_id();
         if tid != self.tid() {
-            // Another thread on the stack of one that has ended.
+            // Another thread on the stack of one that has ended. Or a child on its parent's memory,
+            // in which the C library has its parent's id.
             self.set_tid(tid);
             self.set_comm_time(0);
+            if library == Some(tid) {
+                blocked::forget(self);
+            }
         }
         tid
     }
@@ -377,9 +362,7 @@ impl Thread {
     /// Asks the kernel for the thread's name.
     #[cold]
     pub fn refresh_comm(self, now: u64) {
-        const PR_GET_NAME: u64 = 16;
-        // SAFETY: writes 16 bytes to the state.
-        unsafe { arch::syscall(nr::PRCTL, [PR_GET_NAME, self.comm() as u64, 0, 0, 0, 0]) };
+        self.ask_name();
         self.set_comm_time(now);
     }
 }

@@ -224,6 +224,32 @@ fn the_programs_handler_runs_with_its_mask() {
     );
 }
 
+/// The thread believes SIGTRAP to be blocked, as the one that had its stack before did. A
+/// breakpoint that is not ours kills one that believes that by itself.
+fn meets_a_breakpoint(is_another: bool) -> i32 {
+    in_child(|| {
+        let world = install(&[], handler as *const () as u64, libc::SA_SIGINFO as u64, 0);
+        let pointer: u64;
+        // SAFETY: glibc has the thread pointer there.
+        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly)) };
+        let thread = world.enter(pointer).unwrap();
+        // SAFETY: the state of this thread, which nobody else looks at.
+        unsafe {
+            assert_ne!((*thread.state).tid_word, 0, "glibc's thread id is where the agent looks");
+            (*thread.state).blocked.now = 1 << (libc::SIGTRAP - 1);
+            (*thread.state).tid += u32::from(is_another);
+        }
+        call(code(&[INT3, 0xc3]));
+        SEEN.load(Ordering::Relaxed) as i32 & 1
+    })
+}
+
+#[test]
+fn a_new_thread_believed_what_the_one_before_on_its_stack_did() {
+    assert_killed(meets_a_breakpoint(false));
+    assert_exit(meets_a_breakpoint(true), 1);
+}
+
 #[test]
 fn a_one_shot_handler_is_used_once() {
     assert_killed(in_child(|| {

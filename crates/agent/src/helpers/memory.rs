@@ -6,7 +6,7 @@ use sidestep_wire::{Histogram, ThreadState, glob};
 
 use super::{EFAULT, here};
 use crate::arch::{self, nr};
-use crate::safe_read;
+use crate::{kernel, safe_read};
 
 /// 4, 112, 113: all memory that can be read is the target's own.
 pub unsafe extern "C" fn probe_read(to: u64, len: u64, from: u64, _: u64, _: u64, state: *mut ThreadState) -> u64 {
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn probe_write_user(to: u64, from: u64, len: u64, _: u64, 
     // through the call, and the kernel checks what they point to. What a program that may be unsafe
     // does to the target is its own business.
     let written = unsafe {
-        let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
+        let pid = kernel::process_id().into();
         arch::syscall(nr::PROCESS_VM_WRITEV, [pid, addr_of!(local) as u64, 1, addr_of!(remote) as u64, 1, 0])
     };
     if written == len as i64 { 0 } else { EFAULT }

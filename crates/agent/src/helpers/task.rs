@@ -3,7 +3,8 @@
 use sidestep_wire::ThreadState;
 
 use super::{EINVAL, here};
-use crate::arch::{self, nr};
+use crate::arch;
+use crate::kernel;
 use crate::memory::{Agent, Thread};
 
 /// How long a thread name may be out of date, in nanoseconds.
@@ -49,9 +50,7 @@ pub unsafe extern "C" fn get_current_pid_tgid(_: u64, _: u64, _: u64, _: u64, _:
     // SAFETY: the sixth argument is the state of this thread.
     let (agent, thread) = unsafe { here(state) };
     if agent.private().follow != 0 {
-        // SAFETY: these calls take no arguments.
-        let (pid, tid) = unsafe { (arch::syscall(nr::GETPID, [0; 6]), arch::syscall(nr::GETTID, [0; 6])) };
-        return u64::from(pid as u32) << 32 | u64::from(tid as u32);
+        return u64::from(kernel::process_id()) << 32 | u64::from(kernel::thread_id());
     }
     let pid = agent.private().pid.load(core::sync::atomic::Ordering::Relaxed);
     u64::from(pid) << 32 | u64::from(thread.current_tid())
@@ -66,15 +65,12 @@ pub unsafe extern "C" fn symbol(address: u64, _: u64, _: u64, _: u64, _: u64, st
 
 /// 261: as the target sees it.
 pub unsafe extern "C" fn get_parent_pid(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: this call takes no arguments.
-    unsafe { arch::syscall(nr::GETPPID, [0; 6]) as u64 }
+    kernel::parent_id()
 }
 
 /// 15: asked of the kernel each time, for a program may change its identity whenever it likes.
 pub unsafe extern "C" fn get_current_uid_gid(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: these calls take no arguments.
-    let (uid, gid) = unsafe { (arch::syscall(nr::GETUID, [0; 6]), arch::syscall(nr::GETGID, [0; 6])) };
-    u64::from(gid as u32) << 32 | u64::from(uid as u32)
+    u64::from(kernel::group_id()) << 32 | u64::from(kernel::user_id())
 }
 
 /// 16
@@ -104,18 +100,10 @@ pub unsafe extern "C" fn get_current_comm(to: u64, len: u64, _: u64, _: u64, _: 
 /// 109: a signal to the process, taken by any of its threads. As with the kernel's, this one takes
 /// it at once if it may.
 pub unsafe extern "C" fn send_signal(signal: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: these calls touch no memory. What a handler of the program does is its own business.
-    unsafe {
-        let pid = arch::syscall(nr::GETPID, [0; 6]) as u64;
-        arch::syscall(nr::KILL, [pid, signal, 0, 0, 0, 0]) as u64
-    }
+    kernel::signal_process(signal) as u64
 }
 
 /// 117: a signal to this thread.
 pub unsafe extern "C" fn send_signal_thread(signal: u64, _: u64, _: u64, _: u64, _: u64, _: *mut ThreadState) -> u64 {
-    // SAFETY: these calls touch no memory. What a handler of the program does is its own business.
-    unsafe {
-        let (pid, tid) = (arch::syscall(nr::GETPID, [0; 6]) as u64, arch::syscall(nr::GETTID, [0; 6]) as u64);
-        arch::syscall(nr::TGKILL, [pid, tid, signal, 0, 0, 0]) as u64
-    }
+    kernel::signal_thread(kernel::thread_id(), signal) as u64
 }

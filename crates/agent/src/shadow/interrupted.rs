@@ -13,9 +13,9 @@ use core::ops::RangeInclusive;
 
 use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
 
-use crate::arch::{self, nr};
+use crate::arch;
 use crate::memory::Agent;
-use crate::safe_read;
+use crate::{kernel, safe_read};
 
 /// Words that are looked at together, and how many of them the next look sees again: from the stack
 /// pointer among the registers of a frame to its copy behind them (`struct sigcontext_32`).
@@ -74,12 +74,6 @@ fn is_below(agent: Agent, top: u64, behind: &RangeInclusive<u64>) -> bool {
 
 /// The end of the alternate stack, if a handler runs on it.
 fn alternate_stack() -> Option<u64> {
-    // `struct compat_sigaltstack`: address, flags, size.
-    let mut stack = [0u32; 3];
-    // SAFETY: the kernel writes no more than the three words of `stack`.
-    let result = unsafe { arch::syscall(nr::SIGALTSTACK, [0, stack.as_mut_ptr() as u64, 0, 0, 0, 0]) };
-    // SAFETY: `stack` is a live array. The read is volatile, as the compiler does not see that the
-    // kernel wrote it.
-    let [address, flags, size] = unsafe { (&raw const stack).read_volatile() };
-    (result == 0 && flags & ON_STACK != 0).then(|| u64::from(address) + u64::from(size))
+    let (start, flags, size) = kernel::alternate_stack()?;
+    (flags & ON_STACK != 0).then(|| start + size)
 }
