@@ -74,6 +74,10 @@ pub struct ObjectCode<'a> {
     pub fixed: bool,
     /// The object was compiled by the Go toolchain.
     pub go: bool,
+    /// The object was compiled ahead of time by Mono. The runtime reads its calls, and the jumps
+    /// through slots that they lead to, to find out what was called
+    /// (`mono/mini/tramp-amd64.c`: `mono_arch_get_call_target`, `mono_arch_patch_plt_entry`).
+    pub mono: bool,
 }
 
 /// A place whose bytes the program changes itself.
@@ -126,6 +130,7 @@ impl<'a> ObjectCode<'a> {
             got: None,
             fixed: true,
             go: false,
+            mono: false,
         }
     }
 

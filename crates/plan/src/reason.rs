@@ -43,6 +43,8 @@ pub enum Reason {
     RestartableSequence { insn: Insn, start: Va },
     #[error("the program itself changes `{insn}` at {} ({by})", insn.va())]
     Rewritten { insn: Insn, by: Rewriter },
+    #[error("the runtime of Mono reads `{insn}` at {} to find out what is called", insn.va())]
+    ReadByMono { insn: Insn },
     #[error("the stacks of 32-bit Go programs are too small for a handler")]
     GoStacks,
 

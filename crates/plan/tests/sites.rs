@@ -502,6 +502,28 @@ fn what_a_program_changes_itself_was_overwritten() {
 }
 
 #[test]
+fn monos_runtime_no_longer_knew_its_own_calls() {
+    // Such as Mono compiles ahead of time: what is called is found out by the jump in `entry`.
+    let source = function("early", "sub $8,%rsp\ncall entry\nadd $8,%rsp\nret")
+        + &function("late", "sub $8,%rsp\nmov %rdi,%rax\ncall *8(%rax)\nadd $8,%rsp\nret")
+        + &function("entry", "jmp *slot(%rip)\n.long 7")
+        + ".data\nslot: .quad early\n";
+    let data = compile("a.s", &source, &SHARED);
+    let elf = parse(&data);
+    let [early, late, entry] = ["early", "late", "entry"].map(|name| elf.symbol(name));
+    let free = Index::new(elf.code.clone());
+    assert!([early, entry, late.offset(7)].into_iter().all(|at| plan(&free, at, false).is_ok()));
+    let index = Index::new(ObjectCode { mono: true, ..elf.code.clone() });
+    // A trap changes a byte that nobody reads; a jump would have changed the call.
+    assert_eq!(plan(&index, early, false).unwrap().technique, Technique::Trap);
+    assert_eq!(plan(&index, late, false).unwrap().technique, Technique::JumpOverSeveral);
+    for inside in [early.offset(4), late.offset(7), entry] {
+        let refusal = plan(&index, inside, false).unwrap_err();
+        assert!(matches!(refusal.reason, Reason::ReadByMono { .. }), "{inside}: {refusal}");
+    }
+}
+
+#[test]
 fn restartable_sequences_are_left_alone() {
     // The sequence is `mov; add`; the signature in front of the abort handler is the last four
     // bytes of `ud1`.

@@ -9,7 +9,10 @@ use crate::elf::{Elf, Section, word};
 use crate::function::{Function, FunctionKind};
 use crate::lsda::Landings;
 use crate::reloc::{PATCHABLE, Relocations, SEQUENCES, XRAY};
-use crate::rewritten;
+use crate::{rewritten, symtab};
+
+/// What every library has that Mono has compiled ahead of time (`mono/mini/aot-compiler.c`).
+const MONO: &str = "mono_aot_file_info";
 
 /// All but the bytes.
 pub(crate) fn collect(
@@ -73,6 +76,7 @@ pub(crate) fn collect(
     code.pointers.dedup();
     code.restartable = restartable(elf, relocations)?;
     code.rewritten = rewritten::read(elf, relocations)?;
+    code.mono = symtab::exports(elf, MONO);
     Ok(code)
 }
 

@@ -157,6 +157,12 @@ pub(crate) fn find(elf: &Elf, wanted: &str) -> Option<(Va, Len)> {
     found.map(|(_, va, size)| (va, size))
 }
 
+/// Whether other objects can see a symbol of the object.
+pub(crate) fn exports(elf: &Elf, wanted: &str) -> bool {
+    let Ok(Some((symbols, strings))) = entries(elf, elf::SHT_DYNSYM) else { return false };
+    symbols.iter().any(|symbol| symbol.section != elf::SHN_UNDEF && name(strings, symbol) == Some(wanted.as_bytes()))
+}
+
 /// `foo.cold` and `foo.cold.3`: what GCC and LLVM call the part that is split off.
 fn is_cold(name: &str) -> bool {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -524,3 +524,13 @@ fn places_that_programs_change_are_where_their_tables_say() {
         assert_eq!(places, lens.map(|len| (by, len)), "{flags:?}");
     }
 }
+
+#[test]
+fn what_mono_has_compiled_is_known_by_its_table() {
+    let dir = scratch("mono");
+    for (name, is_mono) in [("mono_aot_file_info", true), ("mono_aot_file", false)] {
+        let source = format!("int {name}[4] = {{ 1 }}; int twice(int x) {{ return 2 * x; }}");
+        let library = compile(&dir, &format!("{name}.c"), &source, &["-shared", "-fPIC", "-s"]);
+        assert_eq!(Object::open(&library, &[]).unwrap().code().unwrap().mono, is_mono, "{name}");
+    }
+}

@@ -5,7 +5,7 @@ mod around;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use sidestep_isa::{Insn, sweep};
+use sidestep_isa::{Flow, Insn, sweep};
 use sidestep_isa::{Len, Va};
 
 use crate::analysis::discover::discover;
@@ -143,7 +143,10 @@ impl<'a> Index<'a> {
         let meets = |e: &&Extent| e.start < insn.next() && insn.va() < e.start.plus(e.len);
         let sequence = self.code.restartable.iter().find(meets);
         let sequence = sequence.map(|extent| Reason::RestartableSequence { insn: *insn, start: extent.start });
-        sequence.or_else(|| Some(Reason::Rewritten { insn: *insn, by: self.rewritten(insn)?.by }))
+        let rewritten = || Some(Reason::Rewritten { insn: *insn, by: self.rewritten(insn)?.by });
+        let calls = matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect) || insn.is_slot_jump();
+        let is_read = || (self.code.mono && calls).then_some(Reason::ReadByMono { insn: *insn });
+        sequence.or_else(rewritten).or_else(is_read)
     }
 
     /// Whether somebody is known to jump or call to an address from `from` up to, not including,
