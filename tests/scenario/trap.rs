@@ -51,6 +51,23 @@ pub fn handler_installed_while_probed() {
 }
 
 #[test]
+pub fn a_handler_blocked_our_signal_by_the_mask_in_its_frame() {
+    let Some((mut program, pid)) = program() else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    for flags in KINDS {
+        let args = [&["funccount"], flags, &["-p", &pid, "leaf"]].concat();
+        let (report, good) = during(&args, || program.ask("frame 100"));
+        assert_eq!(good, 200, "{flags:?}: {}", report.0);
+        report.assert_count("leaf", 100);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("frame 10"), 20);
+    program.finish().ok();
+}
+
+#[test]
 pub fn blocked_before_the_attach() {
     let Some((mut program, pid)) = program() else {
         return;

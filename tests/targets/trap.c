@@ -125,6 +125,30 @@ static long lull(long n)
     return wrong + n;
 }
 
+static void close_frame(int sig, siginfo_t *info, void *context)
+{
+    (void)sig, (void)info;
+    sigfillset(&((ucontext_t *)context)->uc_sigmask);
+}
+
+/* A handler blocks all signals by the mask in its own frame, which its end gives to the thread, as qemu-user does. n calls
+ * follow. Twice n, if all of them were right and the signal was blocked then, and not any more afterwards. */
+static long frame(long n)
+{
+    struct sigaction sa = { .sa_sigaction = close_frame, .sa_flags = SA_SIGINFO };
+    long good = 0;
+    sigset_t none;
+    sigemptyset(&none);
+    sigaction(SIGUSR1, &sa, NULL);
+    for (long i = 0; i < n; i++) {
+        raise(SIGUSR1);
+        good += leaf(i) == i * 3 + 1 && is_blocked();
+        pthread_sigmask(SIG_SETMASK, &none, NULL);
+        good += !is_blocked();
+    }
+    return good;
+}
+
 /* An own breakpoint without a handler kills. */
 static long die(long n)
 {
@@ -137,7 +161,7 @@ int main(int argc, char **argv)
     static const struct command table[] = {
         { "install", install }, { "mixed", mixed }, { "block", block }, { "unblock", unblock },
         { "work", work },       { "die", die },     { "spawn", spawns }, { "direct", direct },
-        { "storm", storm },     { "lull", lull },   { 0 },
+        { "storm", storm },     { "lull", lull },   { "frame", frame }, { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -74,6 +74,12 @@ pub fn change(thread: Thread, new: u64, sp: u64) {
     thread.set_blocked(new, now, sp);
 }
 
+/// From here on the thread believes these to be blocked, too, until it opens them itself.
+pub fn add(thread: Thread, signals: u64) {
+    let now = now(thread) | signals;
+    thread.set_blocked(now, now, 0);
+}
+
 /// A signal handler with this context returns.
 pub fn returned(thread: Thread, context: u64) {
     let Blocked { now, after, sp: since } = belief(thread);

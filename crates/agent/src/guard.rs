@@ -41,6 +41,7 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
     // Its argument is the stack pointer.
     if let Some(context) = arch::returning_context(number, frame.sp()) {
         blocked::returned(thread, context);
+        open_frame(agent, thread, arch::returning_mask(number, context));
         thread::returns_to(agent, thread, context);
         return fault::return_to_copy(agent, context);
     }
@@ -58,6 +59,22 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
         nr::VFORK | nr::CLONE | nr::CLONE3 => children::call(agent, thread, frame),
         nr::EXECVE | nr::EXECVEAT => bell::execute(agent, frame),
         _ => {}
+    }
+}
+
+/// A handler is about to return, and the kernel gives the thread the mask at this address in the
+/// handler's frame. The handler may have added signals of ours there, as that of qemu-user does, or
+/// the frame is older than the guards.
+fn open_frame(agent: Agent, thread: Thread, at: u64) {
+    let Some(mask) = safe_read::word(agent, at) else { return };
+    let named = mask & blocked::ours(agent);
+    if named != 0 {
+        // SAFETY: the word was readable, and the kernel is about to take it from the program's own
+        // frame, which the program may write.
+        unsafe { arch::write_word(at, mask & !named) };
+        if !is_borrower(agent) {
+            blocked::add(thread, named);
+        }
     }
 }
 

@@ -159,15 +159,28 @@ pub unsafe fn syscall(number: u64, args: [u64; 6]) -> i64 {
 /// return of a signal handler.
 #[must_use]
 pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
-    /// Of a frame without `siginfo_t`: the restorer has popped the signal, too, and `sigcontext` is
-    /// there.
-    const SIGRETURN: u64 = 119;
     match number {
         // The handler's `ret` has popped the restorer's address.
         nr::RT_SIGRETURN => Some(sp + UCONTEXT_RESTORER as u64 - WORD_LEN),
+        // The restorer of a frame without `siginfo_t` has popped the signal, too, and `sigcontext`
+        // is there.
         SIGRETURN => Some(sp.wrapping_sub(UCONTEXT_REGISTERS as u64)),
         _ => None,
     }
+}
+
+/// Returns from a handler without `siginfo_t`.
+const SIGRETURN: u64 = 119;
+
+/// Where the context of a handler that is about to return has the signal mask that the call with
+/// this number gives back: its lowest word.
+#[must_use]
+pub fn returning_mask(number: u64, context: u64) -> u64 {
+    /// Bytes of `struct sigcontext_32`, and where its `oldmask` is.
+    const CONTEXT: usize = 88;
+    const OLD_MASK: usize = 80;
+    let at = UCONTEXT_REGISTERS + if number == SIGRETURN { OLD_MASK } else { CONTEXT };
+    context.wrapping_add(at as u64)
 }
 
 const WORD_LEN: u64 = size_of::<Word>() as u64;

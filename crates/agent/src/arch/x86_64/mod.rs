@@ -110,6 +110,15 @@ pub fn returning_context(number: u64, sp: u64) -> Option<u64> {
     (number == nr::RT_SIGRETURN).then_some(sp)
 }
 
+/// Where the context of a handler that is about to return has the signal mask that the call with
+/// this number gives back (`uc_sigmask`): its lowest word.
+#[must_use]
+pub fn returning_mask(_number: u64, context: u64) -> u64 {
+    /// Bytes of `struct sigcontext`.
+    const CONTEXT: u64 = 256;
+    context.wrapping_add(UCONTEXT_REGISTERS as u64 + CONTEXT)
+}
+
 /// Flags of our own actions that the kernel is not given.
 pub const NOT_OURS: u64 = 0;
 
