@@ -37,6 +37,13 @@ const MANY: u32 = 128;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The same, if a detach has been given up before.
 const SHORT_PATIENCE: Duration = Duration::from_millis(300);
+/// After that long, threads that are in our code go on one by one, while all others stand: there is
+/// always one of many that fault all the time.
+const ALONE_AFTER: Duration = Duration::from_millis(300);
+/// How much longer they go on each time, and how often in one pause. Between two faults a thread
+/// may have a few microseconds, and where it is stopped at the second one, it has gone too far.
+const ALONE: Duration = Duration::from_micros(4);
+const ROUNDS: u32 = 16;
 
 /// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in
 /// the target. Says how it stood still meanwhile.
@@ -69,6 +76,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     // Somebody may have waited for its threads before.
     let waited = discovery::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
     let limit = Limit::after(if waited { SHORT_PATIENCE } else { PATIENCE });
+    let alone_from = Limit::after(if waited { Duration::ZERO } else { ALONE_AFTER });
     let mut pause = Duration::from_micros(200);
     loop {
         let Some(found) = discovery::at(process, shared)? else { return Ok(hold.stops()) };
@@ -78,9 +86,17 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let suspended = process.is_suspended();
         process.use_gadgets(crate::target::regions::gadgets(found.batch));
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
-            let inside = restore(stopped, &found, &others, &journal, &originals)?;
+            let mut inside = restore(stopped, &found, &others, &journal, &originals)?;
             if inside.is_some() && suspended {
                 usher(stopped, &found, &journal, pause)?;
+            } else if alone_from.is_over() {
+                for round in 1..=ROUNDS {
+                    if inside.is_none_or(|inside| inside.how != Inside::Code) {
+                        break;
+                    }
+                    usher(stopped, &found, &journal, ALONE * round)?;
+                    inside = restore(stopped, &found, &others, &journal, &originals)?;
+                }
             }
             Ok((inside, identity::sharing(stopped)))
         })?;
@@ -301,8 +317,8 @@ fn restore(
     Ok(inside)
 }
 
-/// Lets threads of a suspended process go on for some time that are in our code, or on the way to a
-/// handler of it: by themselves they never leave.
+/// Lets threads go on for some time that are in our code, or on the way to a handler of it, while
+/// all others stand. In a suspended process they never leave by themselves.
 fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
     let awaiting = stopped.awaiting(found.taken & crate::target::signals::NAMED);
     let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));

@@ -46,8 +46,12 @@ impl Stopped {
 
     /// Stops a thread again that goes on, at a time.
     fn run_until(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
-        while Instant::now() < deadline {
-            std::thread::sleep(RETURN_TIME);
+        loop {
+            match deadline.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => break,
+                left if left < RETURN_TIME => std::hint::spin_loop(),
+                _ => std::thread::sleep(RETURN_TIME),
+            }
             match ptrace::wait(tid, true).map_err(|source| self.failed("wait for", tid, source))? {
                 None => {}
                 // In a suspended process the stop that was asked for comes behind the one that was
