@@ -400,3 +400,20 @@ fn signals_were_taken_without_guards_when_their_owner_had_just_ended() {
         program.finish().ok();
     }
 }
+
+/// The later one's probe at the call that ends signal handlers was put behind the handlers of the
+/// earlier one, but in front of its guard, which comes behind an instruction: the guard ran no more.
+#[test]
+pub fn two_sessions_that_planned_at_the_same_time_left_no_guard() {
+    for _ in 0..3 {
+        let Some((mut program, pid)) = start("recovers") else { return };
+        let sessions = [(); 2].map(|()| Running::start(&mut sidestep(&["funccount", "-d", "1", "-p", &pid, "libc:*"])));
+        for session in sessions {
+            let output = session.finish(LIMIT);
+            assert_eq!(output.code(), 0, "{output}");
+        }
+        let faults = program.ask("faults");
+        assert!(eventually(LIMIT, || program.ask("faults") > faults + 1000), "the threads do not go on");
+        program.finish().ok();
+    }
+}

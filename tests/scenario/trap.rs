@@ -55,6 +55,7 @@ pub fn a_handler_blocked_our_signal_by_the_mask_in_its_frame() {
     let Some((mut program, pid)) = program() else {
         return;
     };
+    program.ask("frame 0");
     let before = Snapshot::of(program.pid());
     for flags in KINDS {
         let args = [&["funccount"], flags, &["-p", &pid, "leaf"]].concat();

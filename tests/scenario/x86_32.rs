@@ -46,6 +46,7 @@ again! {
     }
     release {
         both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,
+        two_sessions_that_planned_at_the_same_time_left_no_guard,
     }
     unwind {
         longjmp_over_probed_frames, signals_at_a_kilohertz, signals_right_behind_returns, siglongjmp_out_of_handlers,

@@ -164,6 +164,15 @@ pub enum SessionError {
         /// The controller.
         controller: i32,
     },
+    /// Another session has come since the plans were made, and is in the way of a site that this one
+    /// needs for itself.
+    #[error("another session has just come to process {pid}: {reason}, or try again")]
+    Overtaken {
+        /// The target.
+        pid: i32,
+        /// A clause that says what to do.
+        reason: String,
+    },
     /// Another session is in the way.
     #[error("process {pid} is probed by somebody else, too: {reason}")]
     Beside {

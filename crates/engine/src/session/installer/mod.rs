@@ -458,10 +458,14 @@ impl Installer {
         }
         for mut hook in hooks {
             if let Some(reason) = self.refused_by_others(&hook.planned) {
-                return Err(SessionError::Beside { pid: process.pid(), reason });
+                return Err(SessionError::Overtaken { pid: process.pid(), reason });
             }
             let number = self.number(regions, hook.flow.into(), &hook.planned, &jobs)?;
-            let desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
+            let mut desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
+            let before = hook.planned.plan.as_ref().map_or(0, |plan| plan.before_handler);
+            if hook.flow == Flow::SignalCall && before != 0 {
+                desc.flags |= ProbeDesc::BEHIND;
+            }
             descs.extend(describe(&jobs, &hook.planned, desc));
             let handler = match (hook.flow, &mut hook.planned.plan) {
                 (Flow::SignalCall, Ok(plan)) => {
