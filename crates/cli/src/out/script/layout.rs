@@ -57,10 +57,12 @@ pub fn frames(stack: &Shown) -> Vec<String> {
     }
 }
 
-/// A value of a tool in JSON: a stack is a list of its frames, innermost first.
+/// A value of a tool in JSON: a stack is a list of its frames, innermost first; bytes are text, in
+/// which those that are no ASCII are escaped as in `%r`.
 pub fn listed(value: &Shown) -> String {
     match value {
         Shown::Stack(_) => json::array(frames(value).iter().map(|frame| json::string(frame))),
+        Shown::Bytes(_) => json::string(&value.key()),
         value => value.json(),
     }
 }
