@@ -1,0 +1,8 @@
+//! A64, checked against LLVM's assembler and disassembler, and against qemu as the processor.
+
+mod answers;
+mod decode;
+mod emit;
+mod indirect;
+mod oracle;
+mod relocate;
