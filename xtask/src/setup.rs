@@ -48,7 +48,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libnss3-tools", "a TLS server and client of NSS"),
     ("curl", "a TLS client"),
     ("bsdutils", "script: a terminal for bash"),
-    ("llvm-19", "llvm-mc as oracle of eBPF text; 19 is the first that knows version 4 of the instructions"),
+    ("llvm-19", "oracle of eBPF text; 19 is the first that knows version 4 of the instructions; and of arm64 code"),
+    ("qemu-user", "runs arm64 code, as oracle of copies and of what trap handlers do"),
 ];
 
 /// What the programs of Debian's Rust 1.85 load; see `setup-rust-1.85.sh`.

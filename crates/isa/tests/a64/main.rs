@@ -3,6 +3,8 @@
 mod answers;
 mod decode;
 mod emit;
+mod emulate;
 mod indirect;
+mod machine;
 mod oracle;
 mod relocate;
