@@ -287,7 +287,7 @@ fn elf() -> Vec<u8> {
         (STACK, zeros, 0x1000),
     ];
     let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let mut half = |file: &mut Vec<u8>, value: u16| file.extend(value.to_le_bytes());
+    let half = |file: &mut Vec<u8>, value: u16| file.extend(value.to_le_bytes());
     let word = |file: &mut Vec<u8>, value: u32| file.extend(value.to_le_bytes());
     let quad = |file: &mut Vec<u8>, value: u64| file.extend(value.to_le_bytes());
     half(&mut file, 2); // ET_EXEC
