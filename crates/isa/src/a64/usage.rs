@@ -214,8 +214,9 @@ impl Insn {
         if word & 0x5f20_0000 == 0x1e00_0000 {
             return if self.bits(18, 17) == 0 { (0, d, 0, 0) } else { (n, 0, 0, 0) };
         }
-        // Advanced SIMD copy: `0 Q op 01110000 imm5 0 imm4 1`.
-        if word & 0x9fe0_8400 == 0x0e00_0400 {
+        // Advanced SIMD copy, `0 Q 0 01110000 imm5 0 imm4 1`. With another bit 29 it is a move
+        // between vectors.
+        if word & 0xbfe0_8400 == 0x0e00_0400 {
             return match self.bits(14, 11) {
                 // dup, ins
                 0b0001 | 0b0011 => (n, 0, 0, 0),
@@ -249,7 +250,7 @@ impl Insn {
         let (kind, rmode, opcode) = (self.bits(23, 22), self.bits(20, 19), self.bits(18, 16));
         if self.word() & 0x5f20_0000 != 0x1e20_0000 || self.bits(15, 10) != 0 {
             // smov and umov.
-            return self.word() & 0x9fe0_8400 == 0x0e00_0400;
+            return self.word() & 0xbfe0_8400 == 0x0e00_0400;
         }
         match opcode {
             0b000 | 0b001 => kind != 2,

@@ -11,6 +11,9 @@ use crate::oracle::{assemble, has_llvm};
 
 const AT: u64 = 0x40_1000;
 
+/// What is said about an instruction.
+type Holds = fn(Insn) -> bool;
+
 fn code(source: &str) -> Vec<u8> {
     assemble(source, AT).iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -28,7 +31,7 @@ fn lines<'a>(source: &[&'a str]) -> Vec<(&'a str, Insn)> {
 
 #[test]
 fn where_execution_goes_on() {
-    let cases: &[(&str, fn(Insn) -> bool)] = &[
+    let cases: &[(&str, Holds)] = &[
         ("nop", |i| i.flow() == Flow::Next && i.is_nop() && i.is_filler()),
         ("b .+8", |i| i.flow() == Flow::Jump(Va(i.va().0 + 8)) && !i.falls_through()),
         ("bl .+8", |i| i.flow() == Flow::Call(Va(i.va().0 + 8)) && i.usage().writes == 1 << 30),

@@ -47,6 +47,8 @@ pub const SP: usize = 31;
 /// `PSTATE`.
 pub const PSTATE: usize = 33;
 
+/// N, Z, C and V in `PSTATE`.
+pub const NZCV: u64 = 15 << 28;
 /// What kind of branch was the last instruction, in `PSTATE`.
 pub const BTYPE: u64 = 3 << 10;
 
@@ -139,7 +141,7 @@ pub fn run(runs: &[Run]) -> Option<Vec<End>> {
     };
     assert!(status.success(), "{emulator}: {status}");
     let output = std::fs::read(&output).expect("the output");
-    let ends: Vec<End> = output.chunks(OUTPUT).map(|bytes| end(bytes)).collect();
+    let ends: Vec<End> = output.chunks(OUTPUT).map(end).collect();
     assert_eq!(ends.len(), runs.len(), "one end of each run");
     Some(ends)
 }

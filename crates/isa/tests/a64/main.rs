@@ -8,3 +8,4 @@ mod indirect;
 mod machine;
 mod oracle;
 mod relocate;
+mod usage;
