@@ -1,7 +1,8 @@
 //! Faults: which A64 instructions may raise a signal.
 
+use super::access::Mode;
 use super::class::Class;
-use super::decode::{Insn, Mode};
+use super::decode::Insn;
 use super::emit::system;
 
 impl Insn {

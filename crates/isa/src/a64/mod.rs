@@ -1,6 +1,7 @@
 //! A64: 64-bit code of Arm, little-endian. Sections are those of the Arm Architecture Reference
 //! Manual for A-profile (DDI 0487).
 
+mod access;
 mod class;
 mod context;
 pub mod decode;

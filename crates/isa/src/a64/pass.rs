@@ -1,8 +1,9 @@
 //! What A64 instructions change, for probes behind them ([`crate::passed`]).
 
 use super::SP;
+use super::access::Mode;
 use super::class::Class;
-use super::decode::{Insn, Mode, hint, is_bti};
+use super::decode::{Insn, hint, is_bti};
 use crate::insn::Flow;
 use crate::passed::Passed;
 

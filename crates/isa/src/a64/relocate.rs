@@ -10,7 +10,7 @@
 //! | `blr Xn`, `blraa Xn, Xm` and so on | `mov x30, #next` in three moves; `br Xn`, `braa Xn, Xm` | 4 |
 //! | `adr`, `adrp` | `mov Xd, #address` in three moves | 3 |
 //! | `ldr Xt`, `ldr Wt`, `ldrsw Xt` of a literal | `mov Xt, #address` in three moves; `ldr Xt, [Xt]` | 4 |
-//! | `ldr` of a literal to a vector register | `str x16, [sp, #-16]!; mov x16, #address` in three moves; `ldr Qt, [x16]; ldr x16, [sp], #16` | 6 |
+//! | `ldr` of a literal to a vector register | `str x16, [sp, #-16]!`; the address to x16; `ldr Qt, [x16]; ldr x16, [sp], #16` | 6 |
 //! | `prfm` of a literal, `adr` and `adrp` of the zero register | `nop` | 1 |
 //!
 //! The length of a copy depends on the word only. Addresses are absolute, so copies reach them from

@@ -1,7 +1,8 @@
 //! Where the stack pointer is behind an A64 instruction ([`crate::stack`]).
 
+use super::access::Mode;
 use super::class::Class;
-use super::decode::{Insn, Mode, hint};
+use super::decode::{Insn, hint};
 use super::{FP, LINK, SP};
 use crate::stack::Stack;
 

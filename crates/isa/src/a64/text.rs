@@ -5,8 +5,9 @@
 
 use core::fmt;
 
+use super::access::Mode;
 use super::class::Class;
-use super::decode::{Insn, Mode};
+use super::decode::Insn;
 use super::emit::Cond;
 
 const CONDITIONS: [&str; 16] =

@@ -14,8 +14,9 @@ pub mod op;
 
 pub use op::{Memory, Next, Op, Registers, execute};
 
+use super::access::Mode;
 use super::class::Class;
-use super::decode::{Insn, Mode, decode, is_bti};
+use super::decode::{Insn, decode, is_bti};
 use crate::Va;
 
 /// The instruction at the start of `bytes` as an operation; `None` = it has to run as a displaced
