@@ -132,7 +132,12 @@ impl Body {
         // The value of a register that it reads.
         let mut of = |register| self.values(at, register, depth - 1, budget);
         if let Some((from, _)) = insn.copied().filter(|(_, to)| *to == register) {
-            return values.add(of(from));
+            let mut copied = of(from);
+            if insn.class() == Class::AddImmediate && copied.is_page() {
+                // The address is the start of the page.
+                copied.bases = std::mem::take(&mut copied.pages);
+            }
+            return values.add(copied);
         }
         match insn.class() {
             Class::Adr => values.bases.extend(insn.pc_target()),

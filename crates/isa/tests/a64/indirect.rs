@@ -1,9 +1,12 @@
 //! Jumps through registers, as compilers write them.
 
+use std::process::Command;
+
+use object::{Object, ObjectSection};
 use sidestep_isa::indirect::{Entries, Origin, Table, indirect_jumps};
 use sidestep_isa::{Isa, Va, decode, sweep, thunk};
 
-use crate::oracle::{assemble, has_llvm};
+use crate::oracle::{Scratch, assemble, has, has_llvm, run};
 
 const AT: u64 = 0x40_1000;
 const TABLE: Va = Va(0x40_5010);
@@ -112,5 +115,56 @@ fn thunks_stand_for_jumps() {
         let code: Vec<u8> = assemble(source, AT).iter().flat_map(|word| word.to_le_bytes()).collect();
         let at = |va: Va| decode(Isa::A64, code.get(usize::try_from(va.since(Va(AT))).ok()?..)?, va).ok();
         assert_eq!(thunk::is_thunk(Isa::A64, Va(AT), at), expected, "{source}");
+    }
+}
+
+const SWITCH: &str = "
+    int f0(void), f1(void), f2(void), f3(void), f5(int);
+    int big(unsigned x, int y) {
+        switch (x) {
+        case 0: return f0();
+        case 1: return f1() + y;
+        case 2: return f2() * y;
+        case 3: f3(); /* on */
+        case 4: return f5(y) + 1;
+        case 6: return f5(3);
+        case 8: return y / 3;
+        case 9: return f5(y / 5) * 4;
+        }
+        return 0;
+    }
+";
+
+/// Code of a compiler, with its table: the entries lead to instructions of the function.
+#[test]
+fn tables_of_clang_are_read() {
+    let levels = ["-O0", "-O1", "-O2", "-Os"];
+    if !has(&["clang"], levels.len()) {
+        return;
+    }
+    for level in levels {
+        let dir = Scratch::new();
+        let (source, object) = (dir.path("switch.c"), dir.path("switch.o"));
+        std::fs::write(&source, SWITCH).expect("a file");
+        let flags = ["-target", "aarch64-linux-gnu", "-fPIC", level, "-c", "-o"];
+        run(Command::new("clang").args(flags).args([&object, &source]));
+        let data = std::fs::read(&object).expect("the output");
+        let file = object::File::parse(&*data).expect("an ELF file");
+        let section = |name| file.section_by_name(name).and_then(|section| section.data().ok()).expect("a section");
+        let (text, entries) = (section(".text"), section(".rodata"));
+        let insns: Vec<_> = sweep(Isa::A64, text, Va(0)).map(|insn| insn.expect("an instruction")).collect();
+        let jumps = indirect_jumps(Isa::A64, insns, None, &|va| decode(Isa::A64, text.get(va.0 as usize..)?, va).ok());
+        let [(_, Origin::Table(tables))] = &jumps[..] else { panic!("{level}: {jumps:?}") };
+        let [table] = tables[..] else { panic!("{level}: {tables:?}") };
+        // Nothing is linked, so the table is at the start of the page.
+        assert!(table.certain && table.start == Va(0), "{level}: {table:?}");
+        let targets: Vec<_> = table.targets(entries).collect();
+        assert_eq!(targets.len(), 10, "{level}: {table:?}");
+        assert!(targets.iter().all(|target| target.0 % 4 == 0 && target.0 < text.len() as u64), "{level}: {targets:?}");
+        let mut cases = targets.clone();
+        cases.sort_unstable();
+        cases.dedup();
+        // Two numbers have no case.
+        assert!(targets[5] == targets[7] && cases.len() == 9, "{level}: {targets:?}");
     }
 }
