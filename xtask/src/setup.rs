@@ -11,6 +11,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("g++", "target programs in C++"),
     ("libc6-dev", "static target programs"),
     ("gcc-i686-linux-gnu", "32-bit target programs"),
+    ("libc6-arm64-cross", "arm64 code to analyse"),
     ("libc6-dev-i386-cross", "the C library of those, and 32-bit code to analyse"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),

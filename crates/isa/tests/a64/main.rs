@@ -5,6 +5,7 @@ mod decode;
 mod emit;
 mod emulate;
 mod indirect;
+mod libc;
 mod machine;
 mod oracle;
 mod relocate;
