@@ -11,6 +11,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("g++", "target programs in C++"),
     ("libc6-dev", "static target programs"),
     ("gcc-i686-linux-gnu", "32-bit target programs"),
+    ("libc6-arm64-cross", "arm64 code to analyse"),
     ("libc6-dev-i386-cross", "the C library of those, and 32-bit code to analyse"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
@@ -48,7 +49,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libnss3-tools", "a TLS server and client of NSS"),
     ("curl", "a TLS client"),
     ("bsdutils", "script: a terminal for bash"),
-    ("llvm-19", "llvm-mc as oracle of eBPF text; 19 is the first that knows version 4 of the instructions"),
+    ("llvm-19", "oracle of eBPF text; 19 is the first that knows version 4 of the instructions; and of arm64 code"),
+    ("qemu-user", "runs arm64 code, as oracle of copies and of what trap handlers do"),
 ];
 
 /// What the programs of Debian's Rust 1.85 load; see `setup-rust-1.85.sh`.

@@ -10,14 +10,14 @@
 use crate::insn::Insn;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, x86};
+use crate::{Isa, Va, a64, x86};
 
 /// Where the target of an indirect jump comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A whole pointer: loaded from memory, passed in, returned, or an address named in the code.
     Pointer,
-    /// `base + table[i]` with signed 32-bit entries, of one of these.
+    /// `base + table[i]`, of one of these.
     Table(Vec<Table>),
     /// Something else.
     Computed,
@@ -33,6 +33,47 @@ pub struct Table {
     /// The function names both for this jump. Else the base was kept on the stack, or may be
     /// another one of the function: then one of several is meant.
     pub certain: bool,
+    /// What its entries are.
+    pub entries: Entries,
+}
+
+/// What the entries of a table are, and how a distance comes of one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Entries {
+    /// Bytes of each: 1, 2 or 4.
+    pub bytes: u8,
+    /// They are numbers with a sign.
+    pub signed: bool,
+    /// By how many bits they are shifted to the left.
+    pub shift: u8,
+}
+
+impl Entries {
+    /// Distances in bytes, with a sign: 32 bits each.
+    pub const WORDS: Entries = Entries { bytes: 4, signed: true, shift: 0 };
+}
+
+impl Table {
+    /// Where its entries lead, if these bytes are the table. Nothing says where it ends.
+    ///
+    /// ```
+    /// use sidestep_isa::{Va, indirect::{Entries, Table}};
+    /// let entries = Entries { bytes: 1, signed: true, shift: 2 };
+    /// let table = Table { base: Va(0x1000), start: Va(0x2000), certain: true, entries };
+    /// assert_eq!(table.targets(&[1, 0xff]).collect::<Vec<_>>(), [Va(0x1004), Va(0xffc)]);
+    /// ```
+    pub fn targets<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Va> + use<'a> {
+        let Table { base, entries, .. } = *self;
+        bytes.chunks_exact(usize::from(entries.bytes.clamp(1, 4))).map(move |entry| {
+            let mut number = [0; 8];
+            number[..entry.len()].copy_from_slice(entry);
+            // The sign is that of the highest bit.
+            let unused = 64 - 8 * entry.len();
+            let number = u64::from_le_bytes(number) << unused;
+            let number = if entries.signed { number as i64 >> unused } else { (number >> unused) as i64 };
+            base.offset(number << entries.shift)
+        })
+    }
 }
 
 /// All indirect jumps of a function, with the origin of their targets. `insns` are the instructions
@@ -50,6 +91,12 @@ pub fn indirect_jumps(
             let thunk = |at| x86::thunk::thunk(at, |va| insn(va).and_then(Insn::x86));
             let insns = insns.into_iter().filter_map(Insn::x86).collect();
             x86::indirect::Body::new(insns, got, &thunk).indirect_jumps().collect()
+        }
+        Isa::A64 => {
+            let thunk = |at| a64::thunk::thunk(at, |va| insn(va).and_then(Insn::a64));
+            a64::indirect::Body::new(insns.into_iter().filter_map(Insn::a64).collect(), &thunk)
+                .indirect_jumps()
+                .collect()
         }
         #[cfg(feature = "toy")]
         Isa::Toy => toy::indirect_jumps(&insns),

@@ -10,8 +10,7 @@ use core::fmt;
 use crate::passed::Passed;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::x86;
-use crate::{Isa, Va};
+use crate::{Isa, Va, a64, x86};
 
 /// Bytes of the longest instruction of all instruction sets.
 pub const INSN_MAX: usize = x86::decode::INSN_MAX;
@@ -84,6 +83,8 @@ pub struct Usage {
 pub enum Insn {
     /// Of x86-64 or x86-32.
     X86(x86::Insn),
+    /// Of A64.
+    A64(a64::Insn),
     /// Of the instruction set of the tests.
     #[cfg(feature = "toy")]
     Toy(toy::Insn),
@@ -94,6 +95,7 @@ macro_rules! ask {
     ($insn:expr, $own:ident => $answer:expr) => {
         match $insn {
             Insn::X86($own) => $answer,
+            Insn::A64($own) => $answer,
             #[cfg(feature = "toy")]
             Insn::Toy($own) => $answer,
         }
@@ -115,15 +117,19 @@ macro_rules! ask {
 pub fn decode(isa: Isa, bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
     match isa {
         Isa::X86 | Isa::X64 => x86::decode(isa, bytes, at).map(Insn::X86),
+        Isa::A64 => a64::decode(bytes, at).map(Insn::A64),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::decode(bytes, at).map(Insn::Toy),
     }
 }
 
 /// Decodes at any place of one piece of code.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 pub enum Reader<'a> {
     /// Of x86-64 or x86-32.
     X86(x86::Reader<'a>),
+    /// Of A64.
+    A64(a64::Reader<'a>),
     /// Of the instruction set of the tests.
     #[cfg(feature = "toy")]
     Toy(toy::Reader<'a>),
@@ -135,6 +141,7 @@ impl<'a> Reader<'a> {
     pub fn new(isa: Isa, code: &'a [u8], base: Va) -> Reader<'a> {
         match isa {
             Isa::X86 | Isa::X64 => Reader::X86(x86::Reader::new(isa, code, base)),
+            Isa::A64 => Reader::A64(a64::Reader::new(code, base)),
             #[cfg(feature = "toy")]
             Isa::Toy => Reader::Toy(toy::Reader::new(code, base)),
         }
@@ -147,6 +154,7 @@ impl<'a> Reader<'a> {
     pub fn at(&mut self, at: Va) -> Result<Insn, DecodeError> {
         match self {
             Reader::X86(reader) => reader.at(at).map(Insn::X86),
+            Reader::A64(reader) => reader.at(at).map(Insn::A64),
             #[cfg(feature = "toy")]
             Reader::Toy(reader) => reader.at(at).map(Insn::Toy),
         }
@@ -156,7 +164,6 @@ impl<'a> Reader<'a> {
     pub(crate) fn usage(&mut self, insn: &Insn) -> Usage {
         match (self, insn) {
             (Reader::X86(reader), Insn::X86(insn)) => reader.usage(insn),
-            #[cfg(feature = "toy")]
             (_, insn) => insn.usage(),
         }
     }
@@ -167,15 +174,19 @@ impl<'a> Reader<'a> {
 pub fn sweep(isa: Isa, bytes: &[u8], at: Va) -> Sweep<'_> {
     match isa {
         Isa::X86 | Isa::X64 => Sweep::X86(x86::Sweep::new(isa, bytes, at)),
+        Isa::A64 => Sweep::A64(a64::Sweep::new(bytes, at)),
         #[cfg(feature = "toy")]
         Isa::Toy => Sweep::Toy(toy::Sweep::new(bytes, at)),
     }
 }
 
 /// See [`sweep`].
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 pub enum Sweep<'a> {
     /// Of x86-64 or x86-32.
     X86(x86::Sweep<'a>),
+    /// Of A64.
+    A64(a64::Sweep<'a>),
     /// Of the instruction set of the tests.
     #[cfg(feature = "toy")]
     Toy(toy::Sweep<'a>),
@@ -187,6 +198,7 @@ impl Iterator for Sweep<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Sweep::X86(sweep) => sweep.next().map(|insn| insn.map(Insn::X86)),
+            Sweep::A64(sweep) => sweep.next().map(|insn| insn.map(Insn::A64)),
             #[cfg(feature = "toy")]
             Sweep::Toy(sweep) => sweep.next().map(|insn| insn.map(Insn::Toy)),
         }
@@ -197,12 +209,18 @@ pub(crate) use ask;
 
 impl Insn {
     /// The instruction of x86, if it is one.
-    #[allow(clippy::unnecessary_wraps, reason = "there are other instruction sets")]
     pub(crate) fn x86(self) -> Option<x86::Insn> {
         match self {
             Insn::X86(insn) => Some(insn),
-            #[cfg(feature = "toy")]
-            Insn::Toy(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The instruction of A64, if it is one.
+    pub(crate) fn a64(self) -> Option<a64::Insn> {
+        match self {
+            Insn::A64(insn) => Some(insn),
+            _ => None,
         }
     }
 
@@ -407,6 +425,20 @@ impl Insn {
     #[must_use]
     pub fn is_recoverable(&self) -> bool {
         ask!(self, insn => insn.is_recoverable())
+    }
+
+    /// Whether it begins an exclusive sequence: the store that ends the sequence fails if the
+    /// thread was in the kernel meanwhile, or wrote to memory near the word. A probe inside makes
+    /// the program try again forever. An instruction set without such sequences has none.
+    #[must_use]
+    pub fn is_exclusive_load(&self) -> bool {
+        ask!(self, insn => insn.is_exclusive_load())
+    }
+
+    /// Whether it ends an exclusive sequence. See [`Insn::is_exclusive_load`].
+    #[must_use]
+    pub fn is_exclusive_store(&self) -> bool {
+        ask!(self, insn => insn.is_exclusive_store())
     }
 }
 

@@ -8,6 +8,7 @@
 //! `docs/internals/porting.md` lists what a new folder has to have.
 #![forbid(unsafe_code)]
 
+pub mod a64;
 pub mod addr;
 pub mod context;
 pub mod emulate;
@@ -17,6 +18,7 @@ pub mod indirect;
 pub mod insn;
 pub mod limits;
 pub mod live;
+pub mod named;
 pub mod object;
 pub mod passed;
 pub mod patch;
@@ -45,6 +47,8 @@ pub enum Isa {
     /// x86-64.
     #[default]
     X64,
+    /// A64: 64-bit code of Arm, little-endian.
+    A64,
     /// The instruction set of the tests, of a fixed length.
     #[cfg(feature = "toy")]
     Toy,
@@ -61,7 +65,11 @@ impl Isa {
     /// have so many bytes.
     #[must_use]
     pub const fn with_word(bytes: u8) -> Isa {
-        if bytes == 4 { Isa::X86 } else { Isa::X64 }
+        match bytes {
+            4 => Isa::X86,
+            _ if cfg!(target_arch = "aarch64") => Isa::A64,
+            _ => Isa::X64,
+        }
     }
 
     /// Bytes of an address, and of a word of the stack.

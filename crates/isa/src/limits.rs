@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, x86};
+use crate::{Isa, a64, x86};
 
 /// What is fixed for an instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,7 @@ impl Isa {
         match self {
             Isa::X86 => &x86::LIMITS_32,
             Isa::X64 => &x86::LIMITS_64,
+            Isa::A64 => &a64::LIMITS,
             #[cfg(feature = "toy")]
             Isa::Toy => &toy::LIMITS,
         }

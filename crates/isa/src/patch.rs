@@ -2,11 +2,11 @@
 
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, x86};
+use crate::{Isa, Va, a64, x86};
 
 /// A branch from generated code does not reach its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("generated code at {from} cannot reach {to}: more than 2 GiB apart")]
+#[error("generated code at {from} cannot reach {to}: too far apart")]
 pub struct OutOfReach {
     /// Where the branch is.
     pub from: Va,
@@ -21,6 +21,7 @@ pub struct OutOfReach {
 pub fn jump(isa: Isa, site: Va, to: Va) -> Result<Vec<u8>, OutOfReach> {
     match isa {
         Isa::X86 | Isa::X64 => x86::emit::jump_patch(isa, site, to).map(|bytes| bytes.to_vec()),
+        Isa::A64 => a64::patch::jump(site, to).map(|bytes| bytes.to_vec()),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::jump(site, to),
     }
@@ -39,7 +40,29 @@ pub fn jump(isa: Isa, site: Va, to: Va) -> Result<Vec<u8>, OutOfReach> {
 pub fn jump_target(isa: Isa, bytes: &[u8], at: Va) -> Option<Va> {
     match isa {
         Isa::X86 | Isa::X64 => x86::emit::jump_patch_target(isa, bytes, at),
+        Isa::A64 => a64::patch::jump_target(bytes, at),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::jump_target(bytes, at),
+    }
+}
+
+/// Whether threads may run an instruction while one write puts another one in its place. `old` and
+/// `new` are the bytes of both. Each thread then runs one of the two, and no thread has to stop.
+///
+/// ```
+/// use sidestep_isa::{Isa, Va, patch::{is_one_write, jump}};
+/// const NOP: [u8; 4] = [0x1f, 0x20, 0x03, 0xd5];
+/// let jump = jump(Isa::A64, Va(0x1000), Va(0x9000))?;
+/// assert!(is_one_write(Isa::A64, &NOP, &jump));
+/// assert!(!is_one_write(Isa::X64, &[0x0f, 0x1f, 0x44, 0, 0], &[0xe9, 0, 0, 0, 0]));
+/// # Ok::<(), sidestep_isa::patch::OutOfReach>(())
+/// ```
+#[must_use]
+pub fn is_one_write(isa: Isa, old: &[u8], new: &[u8]) -> bool {
+    match isa {
+        Isa::X86 | Isa::X64 => false,
+        Isa::A64 => a64::patch::is_one_write(old, new),
+        #[cfg(feature = "toy")]
+        Isa::Toy => old.len() == toy::WORD && new.len() == toy::WORD,
     }
 }

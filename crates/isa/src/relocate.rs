@@ -3,7 +3,7 @@
 use crate::insn::DecodeError;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, x86};
+use crate::{Isa, Va, a64, x86};
 
 /// Why an instruction cannot be relocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -35,6 +35,9 @@ pub enum Unsupported {
     /// Of x86.
     #[error(transparent)]
     X86(x86::Unsupported),
+    /// Of A64.
+    #[error(transparent)]
+    A64(a64::Unsupported),
 }
 
 /// Appends the copy of the instruction at the start of `bytes`, which lies at `from`, for the
@@ -53,6 +56,7 @@ pub enum Unsupported {
 pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> Result<(), RelocateError> {
     match isa {
         Isa::X86 | Isa::X64 => x86::relocate(isa, bytes, from, to, out),
+        Isa::A64 => a64::relocate(bytes, from, to, out),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::relocate(bytes, from, to, out),
     }
@@ -66,6 +70,7 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
 pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, RelocateError> {
     match isa {
         Isa::X86 | Isa::X64 => x86::relocated_len(isa, bytes, from),
+        Isa::A64 => a64::relocated_len(bytes, from),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::relocated_len(bytes, from),
     }

@@ -3,13 +3,14 @@
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, x86};
+use crate::{Isa, a64, x86};
 
 /// The instructions that make a system call, as the bytes that they begin with.
 #[must_use]
 pub fn calls(isa: Isa) -> &'static [&'static [u8]] {
     match isa {
         Isa::X86 | Isa::X64 => x86::syscalls::calls(isa),
+        Isa::A64 => a64::syscalls::CALLS,
         #[cfg(feature = "toy")]
         Isa::Toy => toy::SYSTEM_CALLS,
     }
@@ -27,6 +28,7 @@ pub fn is_call(isa: Isa, bytes: &[u8]) -> bool {
 pub fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
     match isa {
         Isa::X86 | Isa::X64 => x86::syscalls::sets_number(isa, bytes),
+        Isa::A64 => a64::syscalls::sets_number(bytes),
         #[cfg(feature = "toy")]
         Isa::Toy => None,
     }
@@ -37,6 +39,7 @@ pub fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
 pub fn number_register(isa: Isa) -> RegisterSet {
     match isa {
         Isa::X86 | Isa::X64 => x86::emit::Reg::Rax.bit(),
+        Isa::A64 => a64::syscalls::NUMBER,
         #[cfg(feature = "toy")]
         Isa::Toy => 0,
     }

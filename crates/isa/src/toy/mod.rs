@@ -394,6 +394,14 @@ impl Insn {
         self.may_fault()
     }
 
+    pub fn is_exclusive_load(&self) -> bool {
+        false
+    }
+
+    pub fn is_exclusive_store(&self) -> bool {
+        false
+    }
+
     /// The return address is in a register.
     pub(crate) fn names_return_address(&self, _stack: Stack) -> bool {
         false

@@ -66,6 +66,18 @@ impl Insn {
         self.may_fault_off_stack() && !(is_thread_data && moves && self.computes_or_moves())
     }
 
+    /// There are no exclusive sequences: `lock` is a prefix of one instruction.
+    #[must_use]
+    pub fn is_exclusive_load(&self) -> bool {
+        false
+    }
+
+    /// See [`Insn::is_exclusive_load`].
+    #[must_use]
+    pub fn is_exclusive_store(&self) -> bool {
+        false
+    }
+
     /// Only general-purpose registers, or a vector instruction that never computes with
     /// floating-point numbers.
     fn computes_or_moves(&self) -> bool {

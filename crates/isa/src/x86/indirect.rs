@@ -13,7 +13,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::decode::{Insn, is_stack, register_bit};
 use super::thunk::{THUNK, handed_to};
-use crate::indirect::{Origin, Table};
+use crate::indirect::{Entries, Origin, Table};
 use crate::insn::{Flow, Usage};
 use crate::{Isa, Va};
 
@@ -301,6 +301,7 @@ impl Body {
                     base: *base,
                     start: start(*base),
                     certain: !bases.any,
+                    entries: Entries::WORDS,
                 }));
                 continue;
             }
@@ -310,7 +311,7 @@ impl Body {
                 values.computed = true;
             }
             for base in bases.iter().take(PAIRS) {
-                let pair = |from: &Va| Table { base: *base, start: start(*from), certain };
+                let pair = |from: &Va| Table { base: *base, start: start(*from), certain, entries: Entries::WORDS };
                 values.tables.extend(starts.iter().take(PAIRS).map(pair));
             }
         }

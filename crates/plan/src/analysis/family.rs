@@ -262,7 +262,7 @@ pub(crate) fn read_tables(code: &ObjectCode<'_>, tables: &[Table], targets: &mut
     for table in tables {
         let before = targets.len();
         if !is_written(code, table.start) {
-            read_table(code, table.base, table.start, targets);
+            read_table(code, table, targets);
         }
         let found = targets.len() != before;
         any |= found;
@@ -278,14 +278,13 @@ fn is_written(code: &ObjectCode<'_>, va: Va) -> bool {
     name.starts_with(".data") && !name.starts_with(".data.rel.ro")
 }
 
-/// Appends the targets of a table of 32-bit offsets from `base` as long as they are in text.
-fn read_table(code: &ObjectCode<'_>, base: Va, table: Va, targets: &mut Vec<Va>) {
-    let Some(bytes) = code.bytes_at(table) else {
+/// Appends the targets of a table as long as they are in text.
+fn read_table(code: &ObjectCode<'_>, table: &Table, targets: &mut Vec<Va>) {
+    let Some(bytes) = code.bytes_at(table.start) else {
         return;
     };
-    for entry in bytes.chunks_exact(4).take(TABLE_MAX as usize) {
-        let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-        let target = code.isa.wrap(base.offset(i64::from(offset)));
+    for target in table.targets(bytes).take(TABLE_MAX as usize) {
+        let target = code.isa.wrap(target);
         if !code.is_text(target) {
             return;
         }

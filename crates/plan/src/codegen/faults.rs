@@ -56,6 +56,7 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
 fn push_of_call(isa: Isa) -> u16 {
     match isa {
         Isa::X86 | Isa::X64 => sidestep_isa::x86::relocate::push_of_call(isa) as u16,
+        Isa::A64 => 0,
         #[cfg(feature = "toy")]
         Isa::Toy => 0,
     }
@@ -66,6 +67,7 @@ fn push_of_call(isa: Isa) -> u16 {
 fn saves(detour: &Detour) -> Vec<CopyPair> {
     match detour.isa {
         Isa::X86 | Isa::X64 => x86::faults::saves(detour),
+        Isa::A64 => Vec::new(),
         #[cfg(feature = "toy")]
         Isa::Toy => Vec::new(),
     }

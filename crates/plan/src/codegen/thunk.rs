@@ -208,6 +208,8 @@ pub fn thunks(
     match env.isa {
         Isa::X86 => x86::thunk::short::thunks(at, env, enter, programs),
         Isa::X64 => x86::thunk::thunks(at, env, enter, programs, ends, goroutine),
+        // No detour uses them.
+        Isa::A64 => (Vec::new(), Thunks::default()),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Thunks::default()),
     }
@@ -219,6 +221,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     match env.isa {
         Isa::X86 => x86::thunk::short::globals(at, env),
         Isa::X64 => x86::thunk::globals(at, env),
+        Isa::A64 => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
     }
@@ -230,6 +233,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
 pub fn interpreted(isa: Isa, stack: i32, len: usize) -> Interpreted {
     match isa {
         Isa::X86 | Isa::X64 => x86::thunk::interpreted(isa, stack, len),
+        Isa::A64 => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
         #[cfg(feature = "toy")]
         Isa::Toy => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
     }
