@@ -164,7 +164,7 @@ fn entered(fde: &Entry<'_>, section: &Section<'_>, bases: &BaseAddresses, machin
         }
     }
     Ok(match caller {
-        _ if cfa != Some((machine.registers.sp, machine.word())) => Entered::WithFrame,
+        _ if cfa != Some((machine.registers.sp, machine.entered_at)) => Entered::WithFrame,
         true => Entered::ByCall,
         false => Entered::WithoutCaller,
     })

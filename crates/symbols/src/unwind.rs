@@ -219,7 +219,7 @@ impl Reader<'_, '_> {
             end = row.end_address();
             let caller = match row.register(self.machine.registers.ip) {
                 RegisterRule::Undefined => Some(Cfa::Outermost),
-                RegisterRule::Offset(at) if at == -self.machine.word() => None,
+                RegisterRule::Offset(at) if self.machine.entered_at != 0 && at == -self.machine.entered_at => None,
                 _ => Some(Cfa::Strange),
             };
             if let Some(cfa) = caller {

@@ -8,8 +8,10 @@ use std::rc::Rc;
 
 use sidestep_isa::object::Bytes;
 use sidestep_isa::{Isa, Va};
-use sidestep_symbols::{DebugSearch, Executable, MappedObject, Mapping, Object, mapped_objects, parse_maps};
-use sidestep_sys::Process;
+use sidestep_symbols::{
+    DebugSearch, Executable, MappedObject, Mapping, Object, ObjectError, mapped_objects, parse_maps,
+};
+use sidestep_sys::{Process, arch};
 
 use crate::api::Options;
 use crate::error::{SessionError, unreadable};
@@ -115,6 +117,11 @@ impl Objects {
         let inode = first(mapped).map_or(0, |m| m.inode);
         let file = Objects::file(process, mapped);
         let object = self.open_at(&mapped.path, &file, &self.search(Some(process.root())))?;
+        // An emulator maps the programs that it runs.
+        if object.isa() != arch::ISA {
+            let what = "of another instruction set than the process".to_owned();
+            return Err(ObjectError::Unsupported { path: mapped.path.clone(), what }.into());
+        }
         // An image is there from its start on, also if there are two (`dlmopen`).
         let is_image = |bias: i64| mapped.mappings.iter().any(|m| m.contains(Va(image(&object, bias).start)));
         let biases = || mapped.executable().filter_map(|m| object.load_bias(m));

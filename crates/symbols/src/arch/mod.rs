@@ -33,6 +33,8 @@ pub(crate) struct Arch {
     pub names_by_table: bool,
     /// Arguments of functions are on the stack.
     pub arguments_on_stack: bool,
+    /// How far below the canonical frame address a call leaves the stack pointer, in bytes.
+    pub entered_at: i64,
     /// Its registers in DWARF.
     pub registers: Registers,
 }
@@ -43,20 +45,13 @@ pub(crate) struct Registers {
     pub bp: Register,
     /// Another one that unwind information restores frames by.
     pub bx: Register,
+    /// The one that has the return address, as unwind information sees it.
     pub ip: Register,
     /// Places of registers in `struct pt_regs`, by their DWARF numbers.
     pub places: &'static [u8],
 }
 
-impl Arch {
-    /// Bytes of a word, which is how far below the canonical frame address a call leaves the stack
-    /// pointer.
-    pub fn word(&self) -> i64 {
-        self.isa.word() as i64
-    }
-}
-
-const ALL: [&Arch; 2] = [&x86::ARCH_64, &x86::ARCH_32];
+const ALL: [&Arch; 3] = [&x86::ARCH_64, &x86::ARCH_32, &arm::ARCH_A64];
 
 /// Of an instruction set.
 pub(crate) fn of(isa: Isa) -> &'static Arch {

@@ -1,3 +1,48 @@
-//! What files say about arm64 and arm32.
+//! Files of arm64 and arm32.
 
 pub(super) mod operand;
+
+use gimli::Register;
+use object::elf;
+use sidestep_isa::{Isa, Len};
+
+use super::operand::Syntax;
+use super::{Arch, Registers};
+use crate::reloc::Kind;
+
+/// arm64 (ELF for the Arm 64-bit Architecture, DWARF for the Arm 64-bit Architecture).
+pub(super) const ARCH_A64: Arch = Arch {
+    isa: Isa::A64,
+    class: elf::ELFCLASS64,
+    machine: elf::EM_AARCH64,
+    relocation: |kind| match kind {
+        elf::R_AARCH64_RELATIVE => Kind::Relative,
+        elf::R_AARCH64_IRELATIVE => Kind::Irelative,
+        elf::R_AARCH64_ABS64 => Kind::Absolute,
+        elf::R_AARCH64_JUMP_SLOT | elf::R_AARCH64_GLOB_DAT => Kind::Import,
+        _ => Kind::Other,
+    },
+    // `mov x8,#139`, `svc #0`.
+    restorers: &[&[0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4]],
+    sled: Some(sled),
+    syntax: Syntax::A64,
+    names_by_table: false,
+    arguments_on_stack: false,
+    entered_at: 0,
+    registers: Registers {
+        sp: Register(31),
+        bp: Register(29),
+        bx: Register(19),
+        ip: Register(30),
+        // As in `struct user_pt_regs`.
+        places: &[
+            0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
+            29, 30, 31,
+        ],
+    },
+};
+
+/// Bytes of a place of any kind: a branch and seven nops (compiler-rt/lib/xray/xray_AArch64.cpp).
+fn sled(_kind: u8) -> Len {
+    Len(32)
+}

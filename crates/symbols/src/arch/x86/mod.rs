@@ -29,6 +29,7 @@ pub(super) const ARCH_64: Arch = Arch {
     syntax: Syntax::X64,
     names_by_table: false,
     arguments_on_stack: false,
+    entered_at: 8,
     registers: Registers {
         sp: Register(7),
         bp: Register(6),
@@ -55,6 +56,7 @@ pub(super) const ARCH_32: Arch = Arch {
     syntax: Syntax::X86,
     names_by_table: true,
     arguments_on_stack: true,
+    entered_at: 4,
     registers: Registers {
         sp: Register(4),
         bp: Register(5),
