@@ -18,7 +18,7 @@ fn is_refused(word: u32, text: &str) -> bool {
     let name = text.split(' ').next().unwrap_or_default();
     match name {
         // As `class/mod.rs` says.
-        "tstart" | "tcommit" | "tcancel" | "ttest" => true,
+        "tstart" | "tcommit" | "tcancel" | "ttest" | "gcsstr" | "gcssttr" => true,
         // Atomics of translation tables.
         _ if name.starts_with("rcw") => true,
         // Bits that should be zero.

@@ -6,7 +6,8 @@
 //!
 //! Refused although they have a meaning: transactions (they are withdrawn from the architecture),
 //! instructions that compilers do not write for programs (`rcwcas` and its like for translation
-//! tables, the unprivileged atomics of `FEAT_LSUI`), and loads and stores of extensions after 2023.
+//! tables, `gcsstr`, the unprivileged atomics of `FEAT_LSUI`), and loads and stores of extensions
+//! after 2023.
 
 mod branch;
 mod memory;
