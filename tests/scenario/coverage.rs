@@ -232,3 +232,33 @@ fn a_program_of_32_bits_is_covered() {
         std::fs::remove_file(file).expect("own file");
     }
 }
+
+/// Files of arm64 are read on this host, too.
+#[test]
+fn every_function_of_a_library_of_arm64_gets_a_jump() {
+    let library = Path::new("/usr/aarch64-linux-gnu/lib/libc.so.6");
+    if !library.exists() {
+        skip("no libc6-arm64-cross");
+        return;
+    }
+    let file = library.to_str().expect("text");
+    let symbols = output_of("readelf", &["-W", "--dyn-syms"], library);
+    let symbols = symbols.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let functions: BTreeSet<u64> = symbols
+        .filter(|w| w.len() > 7 && matches!(w[3], "FUNC" | "IFUNC") && w[6] != "UND")
+        .map(|w| hex(w[1]))
+        .collect();
+    let entries = coverage(&[file]);
+    assert!(row(&entries, "entries") >= functions.len() as u64, "{} functions: {entries}", functions.len());
+    assert_eq!((row(&entries, "trap"), row(&entries, "refused")), (0, 0), "{entries}");
+    let all = coverage(&["--all-instructions", file]);
+    let (instructions, free) = (row(&all, "instructions"), row(&all, "without a trap"));
+    assert!(free * 1000 >= instructions * 995 && instructions > 200_000, "{all}");
+    assert!(all.stdout.contains("is in the exclusive sequence that begins at"), "{all}");
+    let explained = run(&mut sidestep(&["explain", &format!("{file}:malloc")]), LIMIT).ok();
+    for part in ["stp x29, x30, [sp, #-", "b detour", "returns     at its"] {
+        assert!(explained.stdout.contains(part), "{explained}");
+    }
+    let listed = run(&mut sidestep(&["list", &format!("{file}:mallo?")]), LIMIT).ok();
+    assert_eq!(listed.stdout, format!("{file}:malloc\n"));
+}

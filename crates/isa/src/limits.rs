@@ -4,15 +4,19 @@ use crate::context::Context;
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, a64, x86};
+use crate::{Isa, Va, a64, x86};
 
 /// What is fixed for an instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Bits of an address: 32 or 64.
     pub bits: u32,
+    /// Addresses of instructions are multiples of this, in bytes.
+    pub alignment: u64,
     /// Bytes of the jump that is written at sites.
     pub jump: usize,
+    /// Bytes and assembly of that jump where its target is not known yet.
+    pub jump_text: (&'static str, &'static str),
     /// The breakpoint that is written at sites.
     pub breakpoint: &'static [u8],
     /// How far such a jump reaches in each direction, in bytes. `None`: everywhere.
@@ -36,6 +40,9 @@ pub struct Limits {
     /// Most bytes between the target that `scan::distances` gives for an operand and the address
     /// that the operand means.
     pub operand_slack: u64,
+    /// There are exclusive sequences: from a load to a store that fails if the memory was accessed
+    /// otherwise in between.
+    pub exclusive: bool,
     /// A byte at the start of an instruction that programs may jump over.
     pub skipped_prefix: Option<u8>,
     /// Functions may take their arguments off the stack when they return.
@@ -50,6 +57,12 @@ pub struct Limits {
 }
 
 impl Isa {
+    /// Whether an instruction can begin at an address.
+    #[must_use]
+    pub fn can_begin_at(self, va: Va) -> bool {
+        va.0 % self.limits().alignment == 0
+    }
+
     /// What is fixed for it.
     #[must_use]
     pub const fn limits(self) -> &'static Limits {

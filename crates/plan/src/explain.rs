@@ -1,6 +1,6 @@
 //! A plan as text, for `sidestep explain`.
 
-use sidestep_isa::Isa;
+use sidestep_isa::{Isa, decode};
 
 use crate::codegen::detour;
 use crate::policy::plan::{DisplacedInsn, Patch, Plan, SiteKind};
@@ -120,8 +120,13 @@ fn patched(plan: &Plan) -> (String, String) {
     let there = if there.is_empty() { String::new() } else { format!(" ({})", hex(&there)) };
     let all = hex(&bytes) + &there;
     match plan.patch {
-        Patch::Trap => (all, "int3".into()),
-        Patch::Jump { stub: None, .. } => ("e9 xx xx xx xx".into(), "jmp    detour".into()),
+        Patch::Trap => {
+            (all, decode(plan.isa, &bytes, plan.site).map_or_else(|e| e.to_string(), |insn| insn.to_string()))
+        }
+        Patch::Jump { stub: None, .. } => {
+            let (bytes, text) = plan.isa.limits().jump_text;
+            (bytes.into(), text.into())
+        }
         Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => {
             (all, format!("jmp    {}: jmp detour", plan.isa.wrap(to)))
         }

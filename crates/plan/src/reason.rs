@@ -41,6 +41,10 @@ pub enum Reason {
     NotRelocatable(#[from] RelocateError),
     #[error("`{insn}` is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer")]
     RestartableSequence { insn: Insn, start: Va },
+    #[error(
+        "`{insn}` is in the exclusive sequence that begins at {start}: with a handler in there, its store always fails"
+    )]
+    ExclusiveSequence { insn: Insn, start: Va },
     #[error("the program itself changes `{insn}` at {} ({by})", insn.va())]
     Rewritten { insn: Insn, by: Rewriter },
     #[error("the runtime of Mono reads `{insn}` at {} to find out what is called", insn.va())]
@@ -228,6 +232,8 @@ pub enum NotBehind {
     Branch,
     #[error("the instruction does not always lead to the one behind it")]
     DoesNotContinue,
+    #[error("an exclusive sequence begins with it: with a handler in there, its store always fails")]
+    BeginsSequence,
 }
 
 /// Why entry and return of a Go call cannot be paired.

@@ -8,7 +8,9 @@ use crate::limits::Limits;
 /// A64.
 pub const LIMITS: Limits = Limits {
     bits: 64,
+    alignment: WORD as u64,
     jump: WORD,
+    jump_text: ("xx xx xx xx", "b detour"),
     breakpoint: &patch::BREAKPOINT,
     reach: Some(1 << 27),
     // `TASK_SIZE` with addresses of 48 bits (arch/arm64/include/asm/processor.h).
@@ -25,6 +27,7 @@ pub const LIMITS: Limits = Limits {
     short_branch: 0,
     // `adrp` names a page.
     operand_slack: 4095,
+    exclusive: true,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,

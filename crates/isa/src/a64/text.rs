@@ -63,20 +63,20 @@ impl Insn {
     fn branch(&self, f: &mut fmt::Formatter<'_>, target: u64) -> fmt::Result {
         let to = format!("{target:#x}");
         match self.class() {
-            Class::Branch => write!(f, "b\t{to}"),
-            Class::BranchLink => write!(f, "bl\t{to}"),
+            Class::Branch => write!(f, "b {to}"),
+            Class::BranchLink => write!(f, "bl {to}"),
             Class::BranchCondition => {
                 let name = if self.bits(4, 4) == 0 { "b" } else { "bc" };
-                write!(f, "{name}.{}\t{to}", condition(self.bits(3, 0) as u8))
+                write!(f, "{name}.{} {to}", condition(self.bits(3, 0) as u8))
             }
             Class::CompareZero => {
                 let name = if self.bits(24, 24) == 0 { "cbz" } else { "cbnz" };
-                write!(f, "{name}\t{}, {to}", self.name(self.rd()))
+                write!(f, "{name} {}, {to}", self.name(self.rd()))
             }
             Class::TestBit => {
                 let name = if self.bits(24, 24) == 0 { "tbz" } else { "tbnz" };
                 let bit = self.bits(31, 31) << 5 | self.bits(23, 19);
-                write!(f, "{name}\t{}, #{bit}, {to}", self.name(self.rd()))
+                write!(f, "{name} {}, #{bit}, {to}", self.name(self.rd()))
             }
             _ => {
                 let registers = self.class() == Class::CompareRegisters;
@@ -95,7 +95,7 @@ impl Insn {
                     3 if registers => "h",
                     _ => "",
                 };
-                write!(f, "cb{size}{name}\t{}, ", self.name(self.rd()))?;
+                write!(f, "cb{size}{name} {}, ", self.name(self.rd()))?;
                 if registers {
                     write!(f, "{}, {to}", self.name(self.rm()))
                 } else {
@@ -124,10 +124,10 @@ impl Insn {
             30 => "autibz",
             31 => "autibsp",
             32 => "bti",
-            34 => "bti\tc",
-            36 => "bti\tj",
-            38 => "bti\tjc",
-            _ => return write!(f, "hint\t#{number:#x}"),
+            34 => "bti c",
+            36 => "bti j",
+            38 => "bti jc",
+            _ => return write!(f, "hint #{number:#x}"),
         };
         f.write_str(name)
     }
@@ -179,15 +179,15 @@ impl Insn {
             _ => return self.word_text(f),
         };
         match (access.mode, access.offset) {
-            (Mode::Offset, 0) => write!(f, "{name}\t{registers}, [{base}]"),
-            (Mode::Offset, offset) => write!(f, "{name}\t{registers}, [{base}, #{offset}]"),
-            (Mode::Pre, offset) => write!(f, "{name}\t{registers}, [{base}, #{offset}]!"),
-            (Mode::Post, offset) => write!(f, "{name}\t{registers}, [{base}], #{offset}"),
+            (Mode::Offset, 0) => write!(f, "{name} {registers}, [{base}]"),
+            (Mode::Offset, offset) => write!(f, "{name} {registers}, [{base}, #{offset}]"),
+            (Mode::Pre, offset) => write!(f, "{name} {registers}, [{base}, #{offset}]!"),
+            (Mode::Post, offset) => write!(f, "{name} {registers}, [{base}], #{offset}"),
         }
     }
 
     fn word_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ".inst\t{:#010x} // {:?}", self.word(), self.class())
+        write!(f, ".inst {:#010x} // {:?}", self.word(), self.class())
     }
 
     fn sum_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -195,16 +195,16 @@ impl Insn {
         let (from, imm) = (self.or_stack(self.rn()), self.bits(21, 10));
         let shift = if self.bits(22, 22) == 1 { ", lsl #12" } else { "" };
         match (sets, self.rd()) {
-            (true, 31) => write!(f, "{}\t{from}, #{imm:#x}{shift}", if subtracts { "cmp" } else { "cmn" }),
+            (true, 31) => write!(f, "{} {from}, #{imm:#x}{shift}", if subtracts { "cmp" } else { "cmn" }),
             (true, to) => {
-                write!(f, "{}\t{}, {from}, #{imm:#x}{shift}", if subtracts { "subs" } else { "adds" }, self.name(to))
+                write!(f, "{} {}, {from}, #{imm:#x}{shift}", if subtracts { "subs" } else { "adds" }, self.name(to))
             }
             (false, to) => {
                 let is_move = !subtracts && imm == 0 && shift.is_empty() && (to == 31 || self.rn() == 31);
                 if is_move {
-                    return write!(f, "mov\t{}, {from}", self.or_stack(to));
+                    return write!(f, "mov {}, {from}", self.or_stack(to));
                 }
-                write!(f, "{}\t{}, {from}, #{imm:#x}{shift}", if subtracts { "sub" } else { "add" }, self.or_stack(to))
+                write!(f, "{} {}, {from}, #{imm:#x}{shift}", if subtracts { "sub" } else { "add" }, self.or_stack(to))
             }
         }
     }
@@ -218,30 +218,30 @@ impl fmt::Display for Insn {
         let literal = self.pc_target().map_or(0, |target| target.0);
         let number = self.bits(20, 5);
         match self.class() {
-            Class::Udf => write!(f, "udf\t#{}", self.word()),
-            Class::Adr => write!(f, "adr\t{}, {literal:#x}", x(self.rd())),
-            Class::Adrp => write!(f, "adrp\t{}, {literal:#x}", x(self.rd())),
+            Class::Udf => write!(f, "udf #{}", self.word()),
+            Class::Adr => write!(f, "adr {}, {literal:#x}", x(self.rd())),
+            Class::Adrp => write!(f, "adrp {}, {literal:#x}", x(self.rd())),
             Class::LoadLiteral => match self.bits(31, 30) {
-                2 => write!(f, "ldrsw\t{}, {literal:#x}", x(self.rd())),
+                2 => write!(f, "ldrsw {}, {literal:#x}", x(self.rd())),
                 size => {
-                    write!(f, "ldr\t{}, {literal:#x}", Name { number: self.rd(), wide: size == 1, stack: false })
+                    write!(f, "ldr {}, {literal:#x}", Name { number: self.rd(), wide: size == 1, stack: false })
                 }
             },
             Class::LoadLiteralVector => {
                 let letter = ["s", "d", "q"][self.bits(31, 30) as usize % 3];
-                write!(f, "ldr\t{letter}{}, {literal:#x}", self.rd())
+                write!(f, "ldr {letter}{}, {literal:#x}", self.rd())
             }
-            Class::BranchRegister if self.bits(15, 10) == 0 => write!(f, "br\t{}", x(self.rn())),
-            Class::BranchLinkRegister if self.bits(15, 10) == 0 => write!(f, "blr\t{}", x(self.rn())),
+            Class::BranchRegister if self.bits(15, 10) == 0 => write!(f, "br {}", x(self.rn())),
+            Class::BranchLinkRegister if self.bits(15, 10) == 0 => write!(f, "blr {}", x(self.rn())),
             Class::Return if self.rn() == 30 => f.write_str("ret"),
-            Class::Return => write!(f, "ret\t{}", x(self.rn())),
-            Class::SupervisorCall => write!(f, "svc\t#{number:#x}"),
-            Class::Breakpoint => write!(f, "brk\t#{number:#x}"),
-            Class::Halt => write!(f, "hlt\t#{number:#x}"),
+            Class::Return => write!(f, "ret {}", x(self.rn())),
+            Class::SupervisorCall => write!(f, "svc #{number:#x}"),
+            Class::Breakpoint => write!(f, "brk #{number:#x}"),
+            Class::Halt => write!(f, "hlt #{number:#x}"),
             Class::Hint => self.hint_text(f, self.bits(11, 5)),
             Class::AddImmediate => self.sum_text(f),
             Class::Logic if self.word() & 0x7fe0_ffe0 == 0x2a00_03e0 => {
-                write!(f, "mov\t{}, {}", self.name(self.rd()), self.name(self.rm()))
+                write!(f, "mov {}, {}", self.name(self.rd()), self.name(self.rm()))
             }
             Class::Pair | Class::PairVector | Class::Single => self.access_text(f),
             _ => self.word_text(f),

@@ -36,7 +36,9 @@ const REGISTERS: [&str; 16] =
 /// What is fixed for it.
 pub const LIMITS: Limits = Limits {
     bits: 64,
+    alignment: WORD as u64,
     jump: WORD,
+    jump_text: ("xx xx xx 10", "jump detour"),
     breakpoint: &word(op::TRAP, 0, 0, 0),
     reach: Some(1 << 25),
     address_end: 1 << 47,
@@ -47,6 +49,7 @@ pub const LIMITS: Limits = Limits {
     overlaps: false,
     short_branch: 0,
     operand_slack: 0,
+    exclusive: false,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,

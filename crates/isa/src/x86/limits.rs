@@ -9,6 +9,8 @@ use crate::limits::Limits;
 pub const LIMITS_64: Limits = Limits {
     bits: 64,
     jump: 5,
+    alignment: 1,
+    jump_text: ("e9 xx xx xx xx", "jmp    detour"),
     breakpoint: &TRAP_PATCH,
     reach: Some(1 << 31),
     // With 4-level paging.
@@ -25,6 +27,7 @@ pub const LIMITS_64: Limits = Limits {
     short_branch: 136,
     // A distance counts from the end of the instruction, where an immediate may follow.
     operand_slack: 4,
+    exclusive: false,
     // `lock`, which glibc jumps over on one CPU.
     skipped_prefix: Some(0xf0),
     drops_arguments: false,

@@ -309,13 +309,13 @@ fn labels_are_reached_from_both_sides() {
     assert_eq!(
         insns,
         [
-            "cbz\tx1, 0x1014",
-            "b.ne\t0x1000",
-            "adr\tx2, 0x101c",
-            "ldr\tx3, 0x101c",
-            "b\t0x1000",
-            ".inst\t0xd2a00024 // MoveWide",
-            "b\t0x800",
+            "cbz x1, 0x1014",
+            "b.ne 0x1000",
+            "adr x2, 0x101c",
+            "ldr x3, 0x101c",
+            "b 0x1000",
+            ".inst 0xd2a00024 // MoveWide",
+            "b 0x800",
             "",
         ]
     );

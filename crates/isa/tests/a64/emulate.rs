@@ -132,7 +132,7 @@ fn compare_and_branch_is_what_it_says() {
         let (a, immediate) = (cut(of(word & 31)), word >> 24 & 1 == 1);
         let b = cut(if immediate { u64::from(word >> 15 & 63) } else { of(word >> 16 & 31) });
         let text = insn.to_string();
-        let holds = match text.split('\t').next().map(|name| &name[name.len() - 2..]) {
+        let holds = match text.split(' ').next().map(|name| &name[name.len() - 2..]) {
             Some("gt") => a as i64 > b as i64,
             Some("ge") => a as i64 >= b as i64,
             Some("lt") => (a as i64) < b as i64,

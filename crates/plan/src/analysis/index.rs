@@ -146,7 +146,26 @@ impl<'a> Index<'a> {
         let rewritten = || Some(Reason::Rewritten { insn: *insn, by: self.rewritten(insn)?.by });
         let calls = matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect) || insn.is_slot_jump();
         let is_read = || (self.code.mono && calls).then_some(Reason::ReadByMono { insn: *insn });
-        sequence.or_else(rewritten).or_else(is_read)
+        let exclusive = || Some(Reason::ExclusiveSequence { insn: *insn, start: self.exclusive_sequence(insn)? });
+        sequence.or_else(rewritten).or_else(is_read).or_else(exclusive)
+    }
+
+    /// The start of the exclusive sequence that an instruction is in: behind its load, up to its
+    /// store. Instructions are taken in the order of their addresses, as compilers and libraries
+    /// write such sequences (Arm ARM, "Load-Exclusive and Store-Exclusive instruction usage
+    /// restrictions": at most 128 bytes).
+    fn exclusive_sequence(&self, insn: &Insn) -> Option<Va> {
+        /// Instructions on each side: twice what the architecture allows.
+        const REACH: i64 = 64;
+        let limits = self.code.isa.limits();
+        if !limits.exclusive || insn.is_exclusive_load() {
+            return None;
+        }
+        let at = |n: i64| self.code.insn_at(insn.va().offset(n * limits.alignment as i64));
+        let before = (1..=REACH).map_while(|n| at(-n)).take_while(|insn| !insn.is_exclusive_store());
+        let start = before.into_iter().find(Insn::is_exclusive_load)?.va();
+        let mut behind = (0..=REACH).map_while(at).take_while(|insn| !insn.is_exclusive_load());
+        behind.any(|insn| insn.is_exclusive_store()).then_some(start)
     }
 
     /// Whether somebody is known to jump or call to an address from `from` up to, not including,
@@ -461,6 +480,7 @@ impl Analysis {
                 words(section, code, &mut named);
             }
         }
+        named.retain(|va| code.isa.can_begin_at(*va));
         let named = sorted(named);
 
         let mut families = if code.go {

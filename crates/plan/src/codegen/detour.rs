@@ -9,7 +9,7 @@ use crate::codegen::handler::Handler;
 use crate::codegen::thunk::{Env, Thunks};
 #[cfg(feature = "toy")]
 use crate::codegen::toy;
-use crate::codegen::x86;
+use crate::codegen::{a64, x86};
 use crate::policy::plan::Plan;
 use crate::reason::NotBehind;
 
@@ -130,7 +130,7 @@ pub fn build(
 pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>), OutOfReach> {
     match plan.isa {
         Isa::X86 | Isa::X64 => x86::detour::patch(plan, bias, at),
-        Isa::A64 => Err(OutOfReach { from: plan.site.offset(bias), to: at }),
+        Isa::A64 => Ok((a64::detour::patch(plan, bias, at)?, Vec::new())),
         #[cfg(feature = "toy")]
         Isa::Toy => Ok((toy::detour::patch(plan, bias, at)?, Vec::new())),
     }

@@ -18,6 +18,9 @@ impl Plan {
             return self.resume.ok_or(NotBehind::NotDisplaced);
         };
         let insn = first.decoded(self.isa).map_err(|_| NotBehind::Undecodable)?;
+        if insn.is_exclusive_load() {
+            return Err(NotBehind::BeginsSequence);
+        }
         match insn.flow() {
             Flow::Next => Ok(insn.next()),
             Flow::Syscall if insn.is_plain_syscall() => Ok(insn.next()),

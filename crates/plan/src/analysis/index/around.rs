@@ -59,7 +59,7 @@ impl Analysis {
                 words(section, code, &mut named);
             }
         }
-        named.retain(|va| wanted.is_near(*va));
+        named.retain(|va| wanted.is_near(*va) && code.isa.can_begin_at(*va));
         let named = sorted(named);
 
         let stretch_of = |va| number_of(&stretches, va);
