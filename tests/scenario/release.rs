@@ -402,7 +402,8 @@ fn signals_were_taken_without_guards_when_their_owner_had_just_ended() {
 }
 
 /// The later one's probe at the call that ends signal handlers was put behind the handlers of the
-/// earlier one, but in front of its guard, which comes behind an instruction: the guard ran no more.
+/// earlier one, but in front of its guard, which comes behind an instruction: the guard ran no
+/// more.
 #[test]
 pub fn two_sessions_that_planned_at_the_same_time_left_no_guard() {
     for _ in 0..3 {

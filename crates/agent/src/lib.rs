@@ -3,8 +3,8 @@
 //! Generated thunks call the `agent_*` functions on the target's own stack, at any instruction of
 //! the program, in any context: before the dynamic loader has run, inside `malloc`, in a signal
 //! handler, on a coroutine's stack. So the agent calls nothing of the target, takes no lock, waits
-//! for nobody, uses little stack, and cannot panic. All its state lies behind the [`Private`]
-//! region whose address every function is given.
+//! for nobody, uses little stack, and cannot panic. All its state lies behind the
+//! [`sidestep_wire::Private`] region whose address every function is given.
 //!
 //! The same source is two things: an ordinary library, tested on the host, and, compiled with
 //! `--cfg agent_blob` by the build script of `sidestep-engine`, a flat position-independent image

@@ -164,8 +164,8 @@ pub enum SessionError {
         /// The controller.
         controller: i32,
     },
-    /// Another session has come since the plans were made, and is in the way of a site that this one
-    /// needs for itself.
+    /// Another session has come since the plans were made, and is in the way of a site that this
+    /// one needs for itself.
     #[error("another session has just come to process {pid}: {reason}, or try again")]
     Overtaken {
         /// The target.

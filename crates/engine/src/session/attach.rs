@@ -18,7 +18,8 @@ use crate::target::hold::Hold;
 
 impl Session {
     /// Attaches to all of these processes. If another session takes the signals meanwhile, or comes
-    /// to a site that this one needs for itself, the plans are made anew: fewer techniques are left.
+    /// to a site that this one needs for itself, the plans are made anew: fewer techniques are
+    /// left.
     pub(crate) fn attach(
         pids: &[i32],
         bundle: &Bundle,
