@@ -69,6 +69,39 @@ pub fn a_handler_blocked_our_signal_by_the_mask_in_its_frame() {
 }
 
 #[test]
+pub fn a_handler_in_a_handler_blocked_our_signal_for_ever() {
+    let Some((mut program, pid)) = program() else {
+        return;
+    };
+    program.ask("nested 1");
+    let before = Snapshot::of(program.pid());
+    for flags in KINDS {
+        let args = [&["funccount"], flags, &["-p", &pid, "leaf"]].concat();
+        let (report, good) = during(&args, || program.ask("nested 100"));
+        assert_eq!(good, 200, "{flags:?}: {}", report.0);
+        report.assert_count("leaf", 100);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
+#[test]
+pub fn a_child_of_vfork_made_its_parent_forget_what_is_blocked() {
+    let Some((mut program, pid)) = program() else {
+        return;
+    };
+    let before = Snapshot::of(program.pid());
+    for flags in KINDS {
+        let args = [&["funccount"], flags, &["-p", &pid, "leaf"]].concat();
+        let (report, good) = during(&args, || program.ask("vforks 100"));
+        assert_eq!(good, 100, "{flags:?}: {}", report.0);
+        report.assert_count("leaf", 100);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
+#[test]
 pub fn blocked_before_the_attach() {
     let Some((mut program, pid)) = program() else {
         return;

@@ -34,7 +34,8 @@ again! {
     trap {
         own_handler_sees_all_of_its_own, handler_installed_while_probed, blocked_before_the_attach,
         blocked_and_no_jump_allowed, blocked_while_probed, unhandled_breakpoint_still_kills,
-        a_handler_blocked_our_signal_by_the_mask_in_its_frame,
+        a_handler_blocked_our_signal_by_the_mask_in_its_frame, a_handler_in_a_handler_blocked_our_signal_for_ever,
+        a_child_of_vfork_made_its_parent_forget_what_is_blocked,
     }
     altstack {
         threads_that_share_a_stack_for_signals_overwrote_each_other,

@@ -149,6 +149,52 @@ static long frame(long n)
     return good;
 }
 
+static void close_more(int sig, siginfo_t *info, void *context)
+{
+    close_frame(sig, info, context);
+    raise(SIGUSR1);
+}
+
+/* The same by a handler in a handler: n calls, while the signal is blocked by the inner one's frame and then open again. */
+static long nested(long n)
+{
+    struct sigaction inner = { .sa_sigaction = close_frame, .sa_flags = SA_SIGINFO };
+    struct sigaction outer = { .sa_sigaction = on_trap, .sa_flags = SA_SIGINFO };
+    sigaction(SIGUSR1, &inner, NULL);
+    sigaction(SIGTRAP, &outer, NULL);
+    own = wrong = 0;
+    long good = 0;
+    for (long i = 0; i < n; i++) {
+        outer.sa_sigaction = close_more;
+        sigaction(SIGUSR2, &outer, NULL);
+        raise(SIGUSR2);
+        good += leaf(i) == i * 3 + 1 && is_blocked();
+        mask(SIG_UNBLOCK);
+        sigset_t none;
+        sigemptyset(&none);
+        pthread_sigmask(SIG_SETMASK, &none, NULL);
+        __asm__ volatile("int3");
+        good += own == i + 1;
+    }
+    return good;
+}
+
+/* A child of vfork asks for its mask; its parent believes what it did. n, if that is right each time. */
+static long vforks(long n)
+{
+    long good = 0;
+    mask(SIG_BLOCK);
+    for (long i = 0; i < n; i++) {
+        pid_t pid = vfork();
+        if (pid == 0)
+            _exit(is_blocked() ? 7 : 8);
+        int status = 0;
+        good += waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 7 && is_blocked() && leaf(i) == i * 3 + 1;
+    }
+    mask(SIG_UNBLOCK);
+    return good;
+}
+
 /* An own breakpoint without a handler kills. */
 static long die(long n)
 {
@@ -161,7 +207,8 @@ int main(int argc, char **argv)
     static const struct command table[] = {
         { "install", install }, { "mixed", mixed }, { "block", block }, { "unblock", unblock },
         { "work", work },       { "die", die },     { "spawn", spawns }, { "direct", direct },
-        { "storm", storm },     { "lull", lull },   { "frame", frame }, { 0 },
+        { "storm", storm },     { "lull", lull },   { "frame", frame }, { "nested", nested },
+        { "vforks", vforks }, { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -49,7 +49,8 @@ pub fn forget(thread: Thread) {
     thread.set_blocked(0, 0, 0);
 }
 
-/// Of the thread that runs, not of one that has ended and had the same stack.
+/// Of the thread that runs, not of one that has ended and had the same stack, if the C library
+/// tells them apart.
 fn belief(thread: Thread) -> Blocked {
     if thread.library_tid().is_some() {
         thread.current_tid();
@@ -74,10 +75,14 @@ pub fn change(thread: Thread, new: u64, sp: u64) {
     thread.set_blocked(new, now, sp);
 }
 
-/// From here on the thread believes these to be blocked, too, until it opens them itself.
+/// From here on the thread believes these to be blocked, too: until it opens them itself, or a
+/// handler returns in which it is.
 pub fn add(thread: Thread, signals: u64) {
-    let now = now(thread) | signals;
-    thread.set_blocked(now, now, 0);
+    let Blocked { now, after, sp } = belief(thread);
+    match now & !after {
+        0 => thread.set_blocked(now | signals, now | signals, 0),
+        _ => thread.set_blocked(now | signals, after, sp),
+    }
 }
 
 /// A signal handler with this context returns.

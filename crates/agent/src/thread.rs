@@ -340,12 +340,13 @@ impl Thread {
             return self.tid();
         }
         let tid = kernel::thread_id();
-        if tid != self.tid() {
-            // Another thread on the stack of one that has ended. Or a child on its parent's memory,
-            // in which the C library has its parent's id.
+        // A child on its parent's memory finds its parent's id there: the state is the parent's.
+        let is_child = library.is_some_and(|library| library != tid);
+        if tid != self.tid() && !is_child {
+            // Another thread on the stack of one that has ended.
             self.set_tid(tid);
             self.set_comm_time(0);
-            if library == Some(tid) {
+            if library.is_some() {
                 blocked::forget(self);
             }
         }
