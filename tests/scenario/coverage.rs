@@ -254,7 +254,7 @@ fn every_function_of_a_library_of_arm64_gets_a_jump() {
     let all = coverage(&["--all-instructions", file]);
     let (instructions, free) = (row(&all, "instructions"), row(&all, "without a trap"));
     assert!(free * 1000 >= instructions * 995 && instructions > 200_000, "{all}");
-    assert!(all.stdout.contains("is in the exclusive sequence that begins at"), "{all}");
+    assert!(all.stdout.contains("is in an exclusive sequence, whose store at"), "{all}");
     let explained = run(&mut sidestep(&["explain", &format!("{file}:malloc")]), LIMIT).ok();
     for part in ["stp x29, x30, [sp, #-", "b detour", "returns     at its"] {
         assert!(explained.stdout.contains(part), "{explained}");

@@ -359,8 +359,8 @@ impl Insn {
         ask!(self, insn => insn.is_sum())
     }
 
-    /// Whether it is a jump through one word that linkers place, as those of the procedure linkage
-    /// table are.
+    /// Of a jump through memory: whether that is one word that linkers place, as for those of the
+    /// procedure linkage table.
     #[must_use]
     pub fn is_slot_jump(&self) -> bool {
         ask!(self, insn => insn.is_slot_jump())

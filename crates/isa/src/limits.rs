@@ -43,6 +43,8 @@ pub struct Limits {
     /// There are exclusive sequences: from a load to a store that fails if the memory was accessed
     /// otherwise in between.
     pub exclusive: bool,
+    /// Where a page asks for that, an indirect branch to anything but a mark faults.
+    pub guards_targets: bool,
     /// A byte at the start of an instruction that programs may jump over.
     pub skipped_prefix: Option<u8>,
     /// Functions may take their arguments off the stack when they return.

@@ -41,10 +41,8 @@ pub enum Reason {
     NotRelocatable(#[from] RelocateError),
     #[error("`{insn}` is in the restartable sequence at {start}, in which the kernel goes by the instruction pointer")]
     RestartableSequence { insn: Insn, start: Va },
-    #[error(
-        "`{insn}` is in the exclusive sequence that begins at {start}: with a handler in there, its store always fails"
-    )]
-    ExclusiveSequence { insn: Insn, start: Va },
+    #[error("`{insn}` is in an exclusive sequence, whose store at {store} would always fail with a handler in there")]
+    ExclusiveSequence { insn: Insn, store: Va },
     #[error("the program itself changes `{insn}` at {} ({by})", insn.va())]
     Rewritten { insn: Insn, by: Rewriter },
     #[error("the runtime of Mono reads `{insn}` at {} to find out what is called", insn.va())]
@@ -73,6 +71,8 @@ pub enum Reason {
     ForeignBreakpoint { site: Va, why: Box<Reason> },
 
     // Room for a jump.
+    #[error("`{insn}` is a target of indirect branches, which fault where a jump is")]
+    TargetMark { insn: Insn },
     #[error("`{insn}` is no nop of at least {needed} bytes")]
     NoNop { insn: Insn, needed: usize },
     #[error("`{insn}` has {} of {needed} bytes, and execution goes on behind it", insn.len())]

@@ -40,7 +40,10 @@ fn a_probe_in_an_exclusive_sequence_kept_its_store_from_ever_succeeding() {
     let index = Index::new(code(&text, &[]));
     for word in [2, 3] {
         let refusal = at(&index, word).unwrap_err();
-        assert!(refusal.contains("is in the exclusive sequence that begins at 0x10004"), "{word}: {refusal}");
+        assert!(
+            refusal.contains("is in an exclusive sequence, whose store at 0x1000c would always fail"),
+            "{word}: {refusal}"
+        );
     }
     for word in [0, 1, 4, 5, 6] {
         assert_eq!(at(&index, word).unwrap().technique, Technique::Jump, "{word}");
@@ -61,4 +64,41 @@ fn numbers_that_are_no_multiples_of_four_were_taken_for_pointers_to_code() {
     for word in 0..4 {
         assert_eq!(at(&index, word).unwrap().technique, Technique::Jump, "{word}");
     }
+}
+
+#[test]
+fn stores_of_exclusive_sequences_were_not_found_in_other_blocks() {
+    // As LLVM expands a compare and swap of 16 bytes: one store for each of two outcomes.
+    let text = bytes(&[
+        0xc87f_8c02, // load: ldaxp x2, x3, [x0]
+        0xeb04_005f, // cmp x2, x4
+        0x5400_0081, // b.ne fail
+        0xc825_9c06, // stlxp w5, x6, x7, [x0]
+        0x35ff_ff85, // cbnz w5, load
+        0x1400_0003, // b done
+        0xc825_8c02, // fail: stlxp w5, x2, x3, [x0]
+        0x35ff_ff25, // cbnz w5, load
+        0xd65f_03c0, // done: ret
+    ]);
+    let index = Index::new(code(&text, &[]));
+    for word in [1, 2, 3, 6] {
+        let refusal = at(&index, word).unwrap_err();
+        assert!(refusal.contains("is in an exclusive sequence"), "{word}: {refusal}");
+    }
+    for word in [0, 4, 5, 7, 8] {
+        assert_eq!(at(&index, word).unwrap().technique, Technique::Jump, "{word}");
+    }
+}
+
+#[test]
+fn a_jump_was_where_indirect_branches_have_to_find_their_mark() {
+    let text = bytes(&[
+        0xd503_245f, // bti c
+        0xf100_0400, // loop: subs x0, x0, #1
+        0x54ff_ffe1, // b.ne loop
+        0xd65f_03c0, // ret
+    ]);
+    // Behind the mark a loop begins, so the probe stays at the mark, as a trap.
+    let entry = at(&Index::new(code(&text, &[])), 0).unwrap();
+    assert_eq!((entry.site, entry.technique), (BASE, Technique::Trap));
 }

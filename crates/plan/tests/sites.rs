@@ -506,6 +506,7 @@ fn monos_runtime_no_longer_knew_its_own_calls() {
     // Such as Mono compiles ahead of time: what is called is found out by the jump in `entry`.
     let source = function("early", "sub $8,%rsp\ncall entry\nadd $8,%rsp\nret")
         + &function("late", "sub $8,%rsp\nmov %rdi,%rax\ncall *8(%rax)\nadd $8,%rsp\nret")
+        + &function("named", "lea slot(%rip),%rax\nmov slot(%rip),%rdx\nret")
         + &function("entry", "jmp *slot(%rip)\n.long 7")
         + ".data\nslot: .quad early\n";
     let data = compile("a.s", &source, &SHARED);
@@ -517,6 +518,10 @@ fn monos_runtime_no_longer_knew_its_own_calls() {
     // A trap changes a byte that nobody reads; a jump would have changed the call.
     assert_eq!(plan(&index, early, false).unwrap().technique, Technique::Trap);
     assert_eq!(plan(&index, late, false).unwrap().technique, Technique::JumpOverSeveral);
+    let named = elf.symbol("named");
+    assert!(
+        [named, named.offset(7)].into_iter().all(|at| plan(&index, at, false).unwrap().technique == Technique::Jump)
+    );
     for inside in [early.offset(4), late.offset(7), entry] {
         let refusal = plan(&index, inside, false).unwrap_err();
         assert!(matches!(refusal.reason, Reason::ReadByMono { .. }), "{inside}: {refusal}");

@@ -28,6 +28,7 @@ pub const LIMITS: Limits = Limits {
     // `adrp` names a page.
     operand_slack: 4095,
     exclusive: true,
+    guards_targets: true,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,

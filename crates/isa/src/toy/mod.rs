@@ -50,6 +50,7 @@ pub const LIMITS: Limits = Limits {
     short_branch: 0,
     operand_slack: 0,
     exclusive: false,
+    guards_targets: false,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,

@@ -28,6 +28,8 @@ pub const LIMITS_64: Limits = Limits {
     // A distance counts from the end of the instruction, where an immediate may follow.
     operand_slack: 4,
     exclusive: false,
+    // Linux has no such pages for programs.
+    guards_targets: false,
     // `lock`, which glibc jumps over on one CPU.
     skipped_prefix: Some(0xf0),
     drops_arguments: false,

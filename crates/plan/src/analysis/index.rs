@@ -2,6 +2,7 @@
 
 mod around;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -59,6 +60,8 @@ pub struct Analysis {
     /// Padding between functions that nobody runs into or refers to, sorted: looked for when it is
     /// asked for.
     holes: OnceLock<Vec<Range<Va>>>,
+    /// Found when they are asked for.
+    exclusive_stores: OnceLock<Vec<Va>>,
 }
 
 impl<'a> Index<'a> {
@@ -144,28 +147,61 @@ impl<'a> Index<'a> {
         let sequence = self.code.restartable.iter().find(meets);
         let sequence = sequence.map(|extent| Reason::RestartableSequence { insn: *insn, start: extent.start });
         let rewritten = || Some(Reason::Rewritten { insn: *insn, by: self.rewritten(insn)?.by });
-        let calls = matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect) || insn.is_slot_jump();
+        let calls = match insn.flow() {
+            Flow::Call(_) | Flow::CallIndirect => true,
+            Flow::JumpIndirect => insn.is_slot_jump(),
+            _ => false,
+        };
         let is_read = || (self.code.mono && calls).then_some(Reason::ReadByMono { insn: *insn });
-        let exclusive = || Some(Reason::ExclusiveSequence { insn: *insn, start: self.exclusive_sequence(insn)? });
+        let exclusive = || Some(Reason::ExclusiveSequence { insn: *insn, store: self.exclusive_store(insn)? });
         sequence.or_else(rewritten).or_else(is_read).or_else(exclusive)
     }
 
-    /// The start of the exclusive sequence that an instruction is in: behind its load, up to its
-    /// store. Instructions are taken in the order of their addresses, as compilers and libraries
-    /// write such sequences (Arm ARM, "Load-Exclusive and Store-Exclusive instruction usage
-    /// restrictions": at most 128 bytes).
-    fn exclusive_sequence(&self, insn: &Insn) -> Option<Va> {
-        /// Instructions on each side: twice what the architecture allows.
-        const REACH: i64 = 64;
-        let limits = self.code.isa.limits();
-        if !limits.exclusive || insn.is_exclusive_load() {
+    /// The store that ends the exclusive sequence that an instruction is in: one that execution can
+    /// reach from there without a load that begins a new sequence.
+    fn exclusive_store(&self, insn: &Insn) -> Option<Va> {
+        /// Instructions that are looked at. Sequences are short (Arm ARM, "Load-Exclusive and
+        /// Store-Exclusive instruction usage restrictions": at most 128 bytes).
+        const MOST: usize = 128;
+        if !self.code.isa.limits().exclusive || self.exclusive_stores().is_empty() {
             return None;
         }
-        let at = |n: i64| self.code.insn_at(insn.va().offset(n * limits.alignment as i64));
-        let before = (1..=REACH).map_while(|n| at(-n)).take_while(|insn| !insn.is_exclusive_store());
-        let start = before.into_iter().find(Insn::is_exclusive_load)?.va();
-        let mut behind = (0..=REACH).map_while(at).take_while(|insn| !insn.is_exclusive_load());
-        behind.any(|insn| insn.is_exclusive_store()).then_some(start)
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![insn.va()]);
+        while let Some(va) = todo.pop() {
+            let Some(insn) = self.code.insn_at(va).filter(|_| seen.len() < MOST && seen.insert(va)) else { continue };
+            if insn.is_exclusive_store() {
+                // What ends the sequence without a store is of no use here.
+                if self.exclusive_stores().binary_search(&va).is_ok() {
+                    return Some(va);
+                }
+                continue;
+            }
+            if insn.is_exclusive_load() {
+                continue;
+            }
+            match insn.flow() {
+                Flow::Jump(to) => todo.push(to),
+                Flow::Branch(to) => todo.extend([to, insn.next()]),
+                Flow::Next => todo.push(insn.next()),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// All stores that end exclusive sequences, sorted.
+    fn exclusive_stores(&self) -> &[Va] {
+        self.found.exclusive_stores.get_or_init(|| {
+            let words = |stretch: &Stretch| {
+                let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
+                sweep(self.code.isa, bytes, stretch.start)
+                    .map_while(Result::ok)
+                    .filter(|insn| insn.is_exclusive_store() && insn.may_fault())
+                    .map(|insn| insn.va())
+                    .collect::<Vec<_>>()
+            };
+            self.found.stretches.iter().flat_map(words).collect()
+        })
     }
 
     /// Whether somebody is known to jump or call to an address from `from` up to, not including,
@@ -501,6 +537,7 @@ impl Analysis {
             landing_pads,
             named,
             holes: OnceLock::new(),
+            exclusive_stores: OnceLock::new(),
         }
     }
 }

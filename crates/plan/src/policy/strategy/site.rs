@@ -154,7 +154,16 @@ impl<'i, 'a> Site<'i, 'a> {
         }
     }
 
+    /// Indirect branches may lead to the first instruction as it is, and not to a jump.
+    fn no_mark(&self) -> Result<(), Reason> {
+        match self.index.code.isa.limits().guards_targets && self.first.is_target_mark() {
+            true => Err(Reason::TargetMark { insn: self.first }),
+            false => Ok(()),
+        }
+    }
+
     pub fn nop(&self) -> Result<usize, Reason> {
+        self.no_mark()?;
         if !self.first.is_nop() || self.first.len() < self.jump() {
             return Err(Reason::NoNop { insn: self.first, needed: self.jump() });
         }
@@ -163,6 +172,7 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     pub fn single(&self) -> Result<usize, Reason> {
+        self.no_mark()?;
         let len = self.first.len();
         if len >= self.jump() {
             self.no_arrival(len)?;
@@ -178,6 +188,7 @@ impl<'i, 'a> Site<'i, 'a> {
 
     /// `closed`: all control flow of the function is known, and nobody comes back to the middle.
     pub fn several(&self, closed: bool) -> Result<usize, Reason> {
+        self.no_mark()?;
         if self.index.code.go {
             return Err(Reason::GoPreempts);
         }
