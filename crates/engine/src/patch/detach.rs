@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Limit, Mapping, Process, Stopped, arch};
@@ -40,10 +40,13 @@ const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 /// After that long, threads that are in our code go on one by one, while all others stand: there is
 /// always one of many that fault all the time.
 const ALONE_AFTER: Duration = Duration::from_millis(300);
-/// How much longer they go on each time, and how often in one pause. Between two faults a thread
-/// may have a few microseconds, and where it is stopped at the second one, it has gone too far.
+/// How much longer they go on each time, up to so many times that; then from the beginning. Between
+/// two faults a thread may have a few microseconds, and where it is stopped at the second one, it
+/// has gone too far.
 const ALONE: Duration = Duration::from_micros(4);
 const ROUNDS: u32 = 16;
+/// How much longer a pause may be for that, about.
+const LONG: Duration = Duration::from_millis(20);
 
 /// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in
 /// the target. Says how it stood still meanwhile.
@@ -77,7 +80,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     let waited = discovery::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
     let limit = Limit::after(if waited { SHORT_PATIENCE } else { PATIENCE });
     let alone_from = Limit::after(if waited { Duration::ZERO } else { ALONE_AFTER });
-    let mut pause = Duration::from_micros(200);
+    let (mut pause, mut round) = (Duration::from_micros(200), 0);
     loop {
         let Some(found) = discovery::at(process, shared)? else { return Ok(hold.stops()) };
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
@@ -90,10 +93,10 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             if inside.is_some() && suspended {
                 usher(stopped, &found, &journal, pause)?;
             } else if alone_from.is_over() {
-                for round in 1..=ROUNDS {
-                    if inside.is_none_or(|inside| inside.how != Inside::Code) {
-                        break;
-                    }
+                let runs = |inside: Option<StillThere>| inside.is_some_and(|inside| inside.how == Inside::Code);
+                let begun = Instant::now();
+                while runs(inside) && begun.elapsed() < LONG {
+                    round = round % ROUNDS + 1;
                     usher(stopped, &found, &journal, ALONE * round)?;
                     inside = restore(stopped, &found, &others, &journal, &originals)?;
                 }
@@ -325,7 +328,13 @@ fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration
     let leaves = |tid: i32| awaiting.contains(&tid) || stopped.returning() == Some(tid);
     let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || leaves(t.tid));
     let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();
-    Ok(tids.into_iter().try_for_each(|tid| stopped.nudge(tid, time))?)
+    for tid in tids {
+        // One may have ended another one, or the process.
+        if stopped.threads().iter().any(|thread| thread.tid == tid) {
+            stopped.nudge(tid, time)?;
+        }
+    }
+    Ok(())
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something

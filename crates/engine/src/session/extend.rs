@@ -13,7 +13,7 @@ use crate::resolve;
 use crate::resolve::objects::Objects;
 use crate::session::installer::Numbers;
 use crate::session::spec::SessionSpec;
-use crate::session::{Session, clock};
+use crate::session::{Installer, Session, clock};
 use crate::target::discovery;
 use crate::target::hold::{self, Hold};
 use crate::target::native;
@@ -73,9 +73,19 @@ impl Session {
         let indices = slots.requests.clone();
         let matches =
             indices.iter().zip(found).flat_map(|(index, found)| found.into_iter().map(|m| (*index, m))).collect();
-        let (planned, mut hooks) = installer.plan(matches, process, objects, &mut || {})?;
-        hooks.extend(installer.plan_loader(process, objects)?);
-        let entries = discovery::session(process, installer.shared(process)?)?.entries(process)?;
+        let plan = |installer: &mut Installer| {
+            let (planned, mut hooks) = installer.plan(matches, process, objects, &mut || {})?;
+            hooks.extend(installer.plan_loader(process, objects)?);
+            let entries = discovery::session(process, installer.shared(process)?)?.entries(process)?;
+            Ok::<_, SessionError>((planned, hooks, entries))
+        };
+        let (planned, mut hooks, entries) = match plan(installer) {
+            Ok(all) => all,
+            Err(error) => {
+                installer.go_back(checkpoint);
+                return Err(error);
+            }
+        };
         hooks.retain(|hook| hook.lends.is_none() || installer.in_the_way(hook, &entries).is_none());
         if let Some(at) = hooks.iter().find_map(|hook| installer.in_the_way(hook, &entries)) {
             installer.go_back(checkpoint);
@@ -102,7 +112,14 @@ impl Session {
         let has_own = !hooks.is_empty();
         // What is there has its clock.
         let clock = if installer.regions().is_some() { None } else { clock() };
-        installer.install(&mut hold, planned, hooks, clock)?;
+        match installer.install(&mut hold, planned, hooks, clock) {
+            // Nothing has been put in.
+            Err(error @ (SessionError::Overtaken { .. } | SessionError::SignalsTaken { .. })) => {
+                installer.go_back(checkpoint);
+                return Err(error);
+            }
+            result => result?,
+        }
         installer.end_addition(slots, before.0, has_own);
         // What was refused or could not be put in is in nobody's way.
         let found = discovery::session(process, installer.shared(process)?)?;

@@ -368,13 +368,16 @@ fn meets<'a>(mut hooks: impl Iterator<Item = &'a Hook>, p: &Planned) -> bool {
 
 /// Programs and libraries that look at return addresses, or move them: a replaced one is not found
 /// where it was put, or is taken for code of theirs. By the beginning of the file's name.
-const LOOKS_AT_RETURNS: [(&str, &str); 12] = [
+const LOOKS_AT_RETURNS: [(&str, &str); 15] = [
     ("greenlet", "moves stacks"),
     ("_greenlet", "moves stacks"),
     ("libjvm.so", "walks stacks by return addresses"),
     ("libcoreclr.so", "walks stacks by return addresses"),
     ("mono", "walks stacks by return addresses"),
     ("libmono", "walks stacks by return addresses"),
+    ("libmonosgen", "walks stacks by return addresses"),
+    ("libmonoboehm", "walks stacks by return addresses"),
+    ("libmonobdwgc", "walks stacks by return addresses"),
     ("beam.smp", "checks return addresses"),
     ("node", "walks stacks by return addresses"),
     ("libnode.so", "walks stacks by return addresses"),

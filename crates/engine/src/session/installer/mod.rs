@@ -383,7 +383,10 @@ impl Installer {
     ) -> Result<(), SessionError> {
         let process = hold.process();
         let taken = self.claim_signals(regions, hold)?;
-        let hooks: Vec<Hook> = hooks.into_iter().filter(|hook| !taken || hook.flow != Flow::SignalCall).collect();
+        // Guards are for later, if the signals can be had then.
+        let (hooks, held): (Vec<Hook>, Vec<Hook>) =
+            hooks.into_iter().partition(|hook| !taken || hook.flow != Flow::SignalCall);
+        self.held.extend(held);
         let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
         let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
         let mut places = self.map_places(regions, hold, &planned)?;
