@@ -70,14 +70,15 @@ pub fn has_ended(thread: u32) -> bool {
     signal_thread(thread, 0) == ESRCH
 }
 
-/// The calling thread's signal mask.
+/// The calling thread's signal mask; none, where a filter refuses the question.
 #[must_use]
 pub fn mask() -> u64 {
     let mut mask = MaybeUninit::<u64>::uninit();
     let at = mask.as_mut_ptr();
-    // SAFETY: a set of our own, which the call fills. The read is volatile: the compiler does not
-    // see that the kernel writes there.
+    // SAFETY: a set of our own, which the call fills or leaves. The accesses are volatile: the
+    // compiler does not see that the kernel writes there.
     unsafe {
+        at.write_volatile(0);
         arch::syscall(nr::RT_SIGPROCMASK, [SIG_BLOCK, 0, at as u64, SET_LEN, 0, 0]);
         at.read_volatile()
     }
