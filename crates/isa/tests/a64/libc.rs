@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::oracle::skip;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use sidestep_isa::indirect::{Origin, indirect_jumps};
 use sidestep_isa::live::dead_before;
@@ -22,7 +23,7 @@ impl Library {
     /// The library; none: it is not installed.
     fn open() -> Option<Library> {
         let Ok(data) = std::fs::read(LIBC) else {
-            eprintln!("SKIPPED, NOT TESTED: 1 library of A64, for want of {LIBC}");
+            skip(&format!("1 library of A64, for want of {LIBC}"));
             return None;
         };
         let file = object::File::parse(&*data).expect("an ELF file");
