@@ -138,7 +138,7 @@ impl Bundle {
 pub const CONTEXT: u32 = Hit::CONTEXT as u32;
 
 /// The word behind the registers: kept from the entry of a call to its return.
-pub const COOKIE: std::ops::Range<u32> = Hit::COOKIE as u32..Hit::XMM as u32;
+pub const COOKIE: std::ops::Range<u32> = Hit::COOKIE as u32..Hit::FLOATS as u32;
 
 /// The words of the context that a program may change: the general registers but `rsp`, and the
 /// instruction pointer.

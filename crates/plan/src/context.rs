@@ -6,7 +6,7 @@ use sidestep_wire::{Hit, Regs, arch};
 
 /// Words of [`Regs`], a bit each: what a program reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Context(pub u32);
+pub struct Context(pub u64);
 
 impl Context {
     /// All words.
@@ -88,7 +88,7 @@ impl Context {
 }
 
 /// The bit of the word at this offset.
-const fn bit(offset: usize) -> u32 {
+const fn bit(offset: usize) -> u64 {
     1 << (offset / 8)
 }
 
@@ -105,8 +105,8 @@ mod tests {
         for isa in [Isa::X86, Isa::X64] {
             let context = isa.limits().context;
             assert_eq!(8 * context.names.len(), size_of::<Regs>());
-            assert_eq!(usize::from(context.floats_at), Hit::XMM);
-            assert_eq!(8 * context.floats.len(), size_of_val(&Hit::default().xmm));
+            assert_eq!(usize::from(context.floats_at), Hit::FLOATS);
+            assert_eq!(8 * context.floats.len(), size_of_val(&Hit::default().floats));
             for (name, at) in [
                 ("r15", offset_of!(Regs, r15)),
                 ("bp", offset_of!(Regs, rbp)),

@@ -303,15 +303,15 @@ impl JournalEntry {
     #[must_use]
     pub fn trap(&self) -> JournalEntry {
         let mut new = [0; PATCH_MAX];
-        new[0] = arch::BREAKPOINT;
-        JournalEntry { len: 1, new, ..*self }
+        new[..arch::BREAKPOINT.len()].copy_from_slice(&arch::BREAKPOINT);
+        JournalEntry { len: arch::BREAKPOINT.len() as u8, new, ..*self }
     }
 
     /// Whether it is one that other sites may block: a jump with a gate behind its first
     /// instruction, or one whose displacement goes on in the next instruction.
     #[must_use]
     pub const fn is_promotable(&self) -> bool {
-        let gated = self.gate != 0 && self.len > 1 && self.new[0] != arch::BREAKPOINT && self.insns_len > 2;
+        let gated = self.gate != 0 && self.len > 1 && !self.is_trap() && self.insns_len > 2;
         self.own == 0 && (gated || self.is_pun())
     }
 
@@ -325,25 +325,27 @@ impl JournalEntry {
     /// Whether a jump is written there, as far as its displacement.
     #[must_use]
     pub const fn is_jump(&self) -> bool {
-        let at = self.prefixes();
-        at < PATCH_MAX && self.new[at] == arch::JUMP
+        arch::jump_end(&self.new).is_some()
     }
 
-    const fn prefixes(&self) -> usize {
-        let mut prefixes = 0;
-        while prefixes < PATCH_MAX && self.new[prefixes] == arch::NO_PREFIX {
-            prefixes += 1;
+    /// Whether a trap is written there.
+    #[must_use]
+    pub const fn is_trap(&self) -> bool {
+        let mut at = 0;
+        while at < arch::BREAKPOINT.len() && self.new[at] == arch::BREAKPOINT[at] {
+            at += 1;
         }
-        prefixes
+        at == arch::BREAKPOINT.len()
     }
 
     /// How many bytes its jump needs: those that are written, and those behind them in which its
     /// displacement goes on.
     #[must_use]
     pub const fn reach(&self) -> u64 {
-        let prefixes = self.prefixes();
-        let is_jump = prefixes < self.len as usize && self.new[prefixes] == arch::JUMP;
-        if is_jump { prefixes as u64 + arch::JUMP_LEN } else { self.len as u64 }
+        match arch::jump_end(&self.new) {
+            Some(end) => end as u64,
+            None => self.len as u64,
+        }
     }
 
     /// Whether a site at this run-time address would be inside its jump.

@@ -37,9 +37,8 @@ pub mod slot;
 pub mod stacks;
 pub mod unwind;
 
-pub use arch::Regs;
+pub use arch::{Hit, Regs};
 pub use bell::{BEAT, Bell, Question};
-pub use context::Hit;
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
 pub use header::{BlockState, Common, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};

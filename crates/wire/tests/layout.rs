@@ -106,7 +106,7 @@ fn generated_code() {
         r15: 0, r14: 8, r13: 16, r12: 24, rbp: 32, rbx: 40, r11: 48, r10: 56, r9: 64, r8: 72, rax: 80, rcx: 88, rdx: 96,
         rsi: 104, rdi: 112, orig_rax: 120, rip: 128, cs: 136, eflags: 144, rsp: 152, ss: 160,
     });
-    layout!(Hit: 256, align 8, { probe: 0, regs: 8, cookie: 176, xmm: 184, overridden: 248 });
+    layout!(Hit: 256, align 8, { probe: 0, regs: 8, cookie: 176, floats: 184, overridden: 248 });
     layout!(MapDesc: 128, align 64, {
         kind: 0, key_size: 4, value_size: 8, max_entries: 12, flags: 16, index: 20, data: 24, cells: 32, stride: 40,
         dropped: 48, count: 56, free: 64, hand: 72, buckets: 80, capacity: 84, fresh: 88, pad: 96,

@@ -85,14 +85,14 @@ pub struct Lookup {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// Words of the context that are loaded, a bit for each 8 bytes.
-    pub context: u32,
+    pub context: u64,
     /// The address of the context is passed to a helper or function, or kept in a map or record.
     pub context_escapes: bool,
     /// The address of the context is given to a helper as a number, or kept in a map or record: it
     /// may be read as any memory.
     pub context_is_data: bool,
     /// Words of the context that are written, a bit for each 8 bytes.
-    pub context_written: u32,
+    pub context_written: u64,
     /// Numbers of the helpers that may be called.
     pub helpers: BTreeSet<u32>,
     /// What each load, store and atomic operation touches, by slot. Those that no path reaches are
@@ -151,12 +151,12 @@ impl Facts {
             match (insn, memory) {
                 (Insn::Load { off, .. }, Some(Memory::Context)) => self.context |= 1 << (off / 8),
                 // From the context on some paths: any of it.
-                (Insn::Load { .. }, Some(Memory::Mixed)) => (self.context, self.context_escapes) = (u32::MAX, true),
+                (Insn::Load { .. }, Some(Memory::Mixed)) => (self.context, self.context_escapes) = (u64::MAX, true),
                 (Insn::Store { off, .. }, Some(Memory::Context)) => self.context_written |= 1 << (off / 8),
                 (Insn::Store { .. }, Some(memory)) => {
                     stores |= memory.is_map();
                     if memory == Memory::Mixed {
-                        self.context_written = u32::MAX;
+                        self.context_written = u64::MAX;
                     }
                 }
                 _ => {}

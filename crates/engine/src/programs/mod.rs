@@ -161,7 +161,7 @@ impl Memory<'_> {
 }
 
 /// Words of the context that are registers: not the cookie.
-const REGISTERS: u32 = (1 << (size_of::<Regs>() / 8)) - 1;
+const REGISTERS: u64 = (1 << (size_of::<Regs>() / 8)) - 1;
 
 impl Programs {
     /// Links and compiles, if there is native code for the target; [`Programs::place`] comes next.

@@ -12,7 +12,7 @@ use sidestep_wire::{Hit, UnwindRule};
 use crate::programs;
 
 /// `xmm` registers in the context.
-const VECTORS: u8 = ((Hit::CONTEXT - Hit::XMM) / 8) as u8;
+const VECTORS: u8 = ((Hit::CONTEXT - Hit::FLOATS) / 8) as u8;
 
 /// Where a site of an object has the arguments with these numbers. One that it does not have is
 /// left out. `bias`: what to add to link-time addresses.
@@ -103,7 +103,9 @@ fn place(
     let source = match &argument.place {
         Place::Constant(value) => Source::Constant(*value as u64),
         Place::Register(register) => Source::Context(register.offset()),
-        Place::Vector(register) if *register < VECTORS => Source::Context(Hit::XMM as u16 + 8 * u16::from(*register)),
+        Place::Vector(register) if *register < VECTORS => {
+            Source::Context(Hit::FLOATS as u16 + 8 * u16::from(*register))
+        }
         Place::Vector(register) => return Err(SpecError::Vector { argument: number, number: *register }),
         Place::Memory(memory) => {
             let is_mapped = is_mapped(object, probe, memory, argument.size.into());

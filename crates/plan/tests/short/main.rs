@@ -40,7 +40,7 @@ fn at(section: &str) -> Va {
     Va(SECTIONS.iter().find(|(name, _)| *name == section).map_or(0, |(_, at)| *at))
 }
 
-fn word(offset: usize) -> u32 {
+fn word(offset: usize) -> u64 {
     1 << (offset / 8)
 }
 

@@ -1,9 +1,18 @@
 //! What differs between processors in shared memory: the context of a hit, and how patches look.
 //! x86-64 and x86-32 have the same.
+//!
+//! Code generators name the module of their instruction set. All others use the one of the
+//! processor that they are compiled for, whose names are here.
 
-mod x86;
+pub mod a64;
+pub mod x86;
 
-pub use x86::{
-    BREAKPOINT, FLAGS, FRAME_BASE, FRAME_POINTER, GOROUTINE, INSTRUCTION_POINTER, JUMP, JUMP_LEN, NO_PREFIX, REGISTERS,
-    RESULT, RESULTS, Regs, STACK_POINTER, UNUSED_AT_ENTRY, WORDS_BEFORE_ARGUMENTS,
+#[cfg(target_arch = "aarch64")]
+use a64 as host;
+#[cfg(not(target_arch = "aarch64"))]
+use x86 as host;
+
+pub use host::{
+    BREAKPOINT, FLAGS, FRAME_BASE, FRAME_POINTER, GOROUTINE, Hit, INSTRUCTION_POINTER, REGISTERS, RESULT, RESULTS,
+    Regs, STACK_POINTER, UNUSED_AT_ENTRY, WORDS_BEFORE_ARGUMENTS, jump_end,
 };

@@ -2,16 +2,30 @@
 
 use core::mem::offset_of;
 
-use crate::Hit;
+use crate::header::PATCH_MAX;
 
-/// First byte of the patch of a trap: `int3`.
-pub const BREAKPOINT: u8 = 0xcc;
-/// First byte of a jump, behind its prefixes: `jmp rel32`.
-pub const JUMP: u8 = 0xe9;
-/// Bytes of a jump without prefixes.
-pub const JUMP_LEN: u64 = 5;
+/// The patch of a trap: `int3`.
+pub const BREAKPOINT: [u8; 1] = [0xcc];
 /// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
 pub const NO_PREFIX: u8 = 0x26;
+/// First byte of a jump, behind its prefixes: `jmp rel32`.
+const JUMP: u8 = 0xe9;
+/// Bytes of a jump without prefixes.
+const JUMP_LEN: usize = 5;
+
+/// Bytes up to the end of the displacement of the jump that a patch is; `None`: the patch is no
+/// such jump. The displacement may go on behind the bytes that are written.
+#[must_use]
+pub const fn jump_end(patch: &[u8; PATCH_MAX]) -> Option<usize> {
+    let mut prefixes = 0;
+    while prefixes < PATCH_MAX && patch[prefixes] == NO_PREFIX {
+        prefixes += 1;
+    }
+    if prefixes < PATCH_MAX && patch[prefixes] == JUMP { Some(prefixes + JUMP_LEN) } else { None }
+}
+
+/// A hit.
+pub type Hit = crate::context::HitOf<Regs>;
 
 /// The registers at the probed instruction, in the order of the kernel's `struct pt_regs` on x86-64
 /// (`arch/x86/include/uapi/asm/ptrace.h`), so that programs compiled for the kernel find their
@@ -85,7 +99,7 @@ pub const INSTRUCTION_POINTER: usize = offset_of!(Regs, rip);
 pub const FLAGS: usize = offset_of!(Regs, eflags);
 /// Where a hit has what functions return (System V ABI, AMD64 supplement, 3.2.3; i386 psABI,
 /// "Functions Returning Scalars").
-pub const RESULTS: [usize; 4] = [offset_of!(Regs, rax), offset_of!(Regs, rdx), Hit::XMM, Hit::XMM + 8];
+pub const RESULTS: [usize; 4] = [offset_of!(Regs, rax), offset_of!(Regs, rdx), Hit::FLOATS, Hit::FLOATS + 8];
 /// Registers that mean nothing at the entry of a function: the result, and those in which callers
 /// give nothing (AMD64 supplement, 3.2.1 and 3.2.3).
 pub const UNUSED_AT_ENTRY: [usize; 3] = [offset_of!(Regs, rax), offset_of!(Regs, r10), offset_of!(Regs, r11)];

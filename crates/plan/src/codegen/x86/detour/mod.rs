@@ -32,7 +32,7 @@ use sidestep_isa::patch::OutOfReach;
 use sidestep_isa::relocate;
 use sidestep_isa::x86::emit::{Asm, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_wire::arch::NO_PREFIX;
+use sidestep_wire::arch::x86::NO_PREFIX;
 use sidestep_wire::{HandlerSwitch, TrapRecord};
 
 use crate::codegen::detour::{Detour, DetourError};

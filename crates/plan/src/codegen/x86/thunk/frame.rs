@@ -13,7 +13,7 @@ use std::mem::offset_of;
 
 use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::{Asm, Reg};
-use sidestep_wire::{Hit, Regs, arch};
+use sidestep_wire::arch::x86::{self as arch, Hit, Regs};
 
 use crate::context::Context;
 
@@ -129,7 +129,7 @@ impl Frame {
                 asm.store_imm(Reg::Rbx, disp, value);
             }
         }
-        for (i, at) in (0..8).zip((Hit::XMM..).step_by(8)).filter(|(_, at)| context.has(*at)) {
+        for (i, at) in (0..8).zip((Hit::FLOATS..).step_by(8)).filter(|(_, at)| context.has(*at)) {
             asm.store_xmm_low(REGS + at as i32, i);
         }
         let xmm = numbers(self.xmm);

@@ -12,9 +12,10 @@ use sidestep_isa::RegisterSet;
 use sidestep_isa::Va;
 use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
+use sidestep_wire::arch::x86::Hit;
 use sidestep_wire::lookup::LookupTable;
 use sidestep_wire::private::{CALLS, CALLS_OFF};
-use sidestep_wire::{Call, Hit, ProbeDesc};
+use sidestep_wire::{Call, ProbeDesc};
 
 use super::{ENTRY_STATE, RED_ZONE, frame};
 use crate::codegen::thunk::{End, Env, Place, Places, Side};

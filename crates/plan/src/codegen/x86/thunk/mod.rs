@@ -18,8 +18,9 @@ use sidestep_isa::Va;
 use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 pub use sidestep_isa::x86::emit::{SETS_THREAD_POINTER_LEN, sets_thread_pointer, thread_pointer_through_self};
+use sidestep_wire::LookupEntry;
+use sidestep_wire::arch::x86::Regs;
 use sidestep_wire::private::TRAMPOLINE_MARK;
-use sidestep_wire::{LookupEntry, Regs};
 
 use crate::codegen::thunk::{End, Env, Globals, Place, Places, Program, Thunks};
 use crate::codegen::x86::detour::Inlined;

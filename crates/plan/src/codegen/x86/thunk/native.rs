@@ -12,7 +12,7 @@ use std::mem::offset_of;
 
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::{Isa, Va};
-use sidestep_wire::{Hit, Regs};
+use sidestep_wire::arch::x86::{Hit, Regs};
 
 use super::Context;
 

@@ -3,7 +3,8 @@
 use std::mem::offset_of;
 
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
-use sidestep_wire::{Hit, LookupEntry, ProbeDesc, Regs, ThreadState};
+use sidestep_wire::arch::x86::{Hit, Regs};
+use sidestep_wire::{LookupEntry, ProbeDesc, ThreadState};
 
 use super::frame::{ABOVE, HIT, REGS, hit, regs};
 use super::{call, count_missed, find_entry, goroutine};

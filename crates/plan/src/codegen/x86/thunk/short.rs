@@ -23,9 +23,10 @@ use std::mem::offset_of;
 
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_isa::{Isa, Va};
+use sidestep_wire::ProbeDesc;
+use sidestep_wire::arch::x86::{Hit, Regs};
 use sidestep_wire::lookup::HASH_MULTIPLIER;
 use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
-use sidestep_wire::{Hit, ProbeDesc, Regs};
 
 use super::frame::numbers;
 use super::{ENTRY_SHIFT, ENTRY_STATE, head};
@@ -117,7 +118,7 @@ fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
         asm.store(Reg::Rbx, REGS + at as i32, Reg::Rcx);
         asm.store(Reg::Rbx, REGS + at as i32 + 4, Reg::Rcx);
     }
-    for (i, at) in (0..8).zip((Hit::XMM..).step_by(8)).filter(|(_, at)| env.context.has(*at)) {
+    for (i, at) in (0..8).zip((Hit::FLOATS..).step_by(8)).filter(|(_, at)| env.context.has(*at)) {
         asm.store_xmm_low(REGS + at as i32, i);
     }
     for (i, x) in xmm.iter().enumerate() {
