@@ -1,11 +1,12 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random`, `rules`, `rack`
-//! and `fuzz`.
+//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random`, `rules`, `rack`,
+//! `fuzz` and `guest`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod coverage;
 mod dependencies;
 mod fuzz;
+mod guest;
 #[cfg(test)]
 mod house;
 mod machine;
@@ -43,7 +44,11 @@ usage: cargo xtask COMMAND
                       at random. A round is a program and O operations (12); what failed stays in target/rack
   fuzz [PART]... [--inputs N] [--seed S]
                       damaged inputs: objects, debug information, eBPF objects, scripts, lines, what a target shares.
-                      Inputs that fail stay in target/fuzz";
+                      Inputs that fail stay in target/fuzz
+  guest arm64 [--cpus N] [--memory MIB] [--timeout S] [--programs] [--add HOSTPATH[:GUESTPATH]]... -- COMMAND...
+                      runs a command for sh in an arm64 kernel under qemu, which prints what it prints and has its
+                      status. What is added is in /root, where the command starts, or at GUESTPATH.
+                      --programs: with redis-server, redis-cli, redis-benchmark and grep of Debian";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -64,6 +69,16 @@ fn main() -> ExitCode {
             random::random(&wanted)
         }
         ["rules", ref objects @ ..] => rules::rules(objects),
+        ["guest", "arm64", ref words @ ..] => {
+            let Some(guest) = guest::Guest::parse(words) else { return usage() };
+            match guest.run(&mut std::io::stdout()) {
+                Ok(ended) => {
+                    eprintln!("guest: booted in {:.1} s", ended.boot.as_secs_f64());
+                    return ExitCode::from(ended.status);
+                }
+                Err(error) => Err(error),
+            }
+        }
         ["fuzz", ref flags @ ..] => fuzz::fuzz(flags),
         ["rack", ref flags @ ..] => {
             let Some(wanted) = rack::Wanted::parse(flags) else { return usage() };

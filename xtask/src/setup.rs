@@ -11,8 +11,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("g++", "target programs in C++"),
     ("libc6-dev", "static target programs"),
     ("gcc-i686-linux-gnu", "32-bit target programs"),
-    ("libc6-arm64-cross", "arm64 code to analyse"),
     ("libc6-dev-i386-cross", "the C library of those, and 32-bit code to analyse"),
+    ("gcc-aarch64-linux-gnu", "arm64 target programs, and the linker of the tool for arm64"),
+    ("libc6-dev-arm64-cross", "the C library of those"),
+    ("libc6-arm64-cross", "arm64 code to analyse, and what the programs of the guest load"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
     ("golang-go", "target programs in Go"),
@@ -51,6 +53,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("bsdutils", "script: a terminal for bash"),
     ("llvm-19", "oracle of eBPF text; 19 is the first that knows version 4 of the instructions; and of arm64 code"),
     ("qemu-user", "runs arm64 code, as oracle of copies and of what trap handlers do"),
+    ("qemu-system-arm", "runs the arm64 guest"),
 ];
 
 /// What the programs of Debian's Rust 1.85 load; see `setup-rust-1.85.sh`.
@@ -60,23 +63,28 @@ const RUST_LIBRARIES: &[&str] =
 /// What the build for 32-bit programs is compiled for.
 pub const TARGET_32: &str = "i686-unknown-linux-gnu";
 
+/// What the build for arm64 is compiled for.
+pub const TARGET_ARM64: &str = "aarch64-unknown-linux-gnu";
+
 /// Installs what is missing.
 pub fn setup() -> Result<()> {
     packages()?;
-    rust_target()
+    rust_targets()
 }
 
-/// The standard library for [`TARGET_32`].
-fn rust_target() -> Result<()> {
+/// The standard libraries of Rust for [`TARGET_32`] and [`TARGET_ARM64`].
+fn rust_targets() -> Result<()> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("rustc")?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
-    if sysroot.join("lib/rustlib").join(TARGET_32).is_dir() {
-        return Ok(());
+    for (target, why) in [(TARGET_32, "32-bit programs"), (TARGET_ARM64, "arm64")] {
+        if sysroot.join("lib/rustlib").join(target).is_dir() {
+            continue;
+        }
+        println!("setup: installing the Rust target {target}, for {why}");
+        let status = Command::new("rustup").args(["target", "add", target]).status();
+        let status = status.with_context(|| format!("no rustup: install Rust's standard library for {target}"))?;
+        ensure!(status.success(), "rustup target add {target} failed");
     }
-    println!("setup: installing the Rust target {TARGET_32}, for 32-bit programs");
-    let status = Command::new("rustup").args(["target", "add", TARGET_32]).status();
-    let status = status.with_context(|| format!("no rustup: install Rust's standard library for {TARGET_32}"))?;
-    ensure!(status.success(), "rustup target add {TARGET_32} failed");
     Ok(())
 }
 
@@ -135,6 +143,20 @@ fn cache() -> Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     Ok(cache.context("HOME is not set")?.join("sidestep"))
+}
+
+/// A part of what the arm64 guest is made of (see `setup-guest-arm64.sh`), fetched on first use.
+///
+/// The folder is that of all parts. `SIDESTEP_GUEST_ARM64` names another one.
+pub fn guest(part: &str) -> Result<PathBuf> {
+    let folder = match std::env::var_os("SIDESTEP_GUEST_ARM64") {
+        Some(folder) => PathBuf::from(folder),
+        None => cache()?.join("guest-arm64"),
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/setup-guest-arm64.sh");
+    let status = Command::new("bash").arg(script).arg(&folder).arg(part).status().context("bash")?;
+    ensure!(status.success(), "{script} failed: are the arm64 packages of Debian 12 within reach?");
+    Ok(folder)
 }
 
 /// `bin` of a Rust 1.85 toolchain, unpacked on first use; an error says why there is none.

@@ -1,0 +1,73 @@
+#!/bin/bash
+# What the arm64 guest (`cargo xtask guest`) is made of, from Debian 12's packages for arm64, unpacked into FOLDER:
+#   system    FOLDER/vmlinuz, FOLDER/busybox: the kernel of cloud machines, and a static busybox
+#   programs  FOLDER/programs/: dynamic programs to probe, with the libraries that they load
+# Touches neither installed packages nor apt's own state, adds no architecture to dpkg, needs no root.
+# usage: setup-guest-arm64.sh FOLDER system|programs
+set -euo pipefail
+folder=${1:?usage: $0 FOLDER PART}
+part=${2:?usage: $0 FOLDER PART}
+case $part in
+    system) packages=(busybox-static) ;;
+    programs)
+        packages=(
+            grep libpcre2-8-0
+            redis-server redis-tools
+            libatomic1 libcap2 libgcrypt20 libgpg-error0 libhiredis0.14 libjemalloc2 liblua5.1-0 liblz4-1 liblzf1
+            liblzma5 libssl3 libsystemd0 libzstd1 lua-bitop lua-cjson
+            libc6 libgcc-s1 libstdc++6
+        ) ;;
+    *) echo "no part $part: system or programs" >&2; exit 2 ;;
+esac
+
+# Whoever comes second waits until the first has unpacked everything.
+mkdir -p "$folder"
+exec 9> "$folder/.lock"
+flock 9
+stamp=$folder/.$part
+wanted=${packages[*]}
+[ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && exit 0
+echo "setup: fetching the $part of the arm64 guest" >&2
+
+# The machine's own mirror.
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 'Created-By: Packages' | sort -u | head -1)}
+[ -n "$mirror" ] || { echo "apt knows no Debian 12 mirror: run apt-get update" >&2; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"/{lists/partial,cache/archives/partial,download,unpacked}
+: > "$work/status"
+echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm main" > "$work/sources.list"
+cat > "$work/apt.conf" <<S
+APT::Architecture "arm64";
+APT::Architectures { "arm64"; };
+Dir::Etc::sourcelist "$work/sources.list";
+Dir::Etc::sourceparts "/nonexistent";
+Dir::State::lists "$work/lists";
+Dir::State::status "$work/status";
+Dir::Cache "$work/cache";
+Acquire::Languages "none";
+APT::Sandbox::User "";
+S
+export APT_CONFIG=$work/apt.conf
+apt-get -qq update
+if [ "$part" = system ]; then
+    # The package without a version depends on the one with the kernel.
+    kernel=$(apt-cache depends --important linux-image-cloud-arm64 | sed -n 's/^ *Depends: //p')
+    packages+=("$kernel")
+fi
+(cd "$work/download" && apt-get -qq download "${packages[@]}")
+
+for package in "$work"/download/*.deb; do dpkg-deb -x "$package" "$work/unpacked"; done
+
+if [ "$part" = system ]; then
+    mv "$work/unpacked/bin/busybox" "$folder/busybox"
+    # A compressed image is unpacked here, where it costs less than in the guest.
+    image=$(echo "$work"/unpacked/boot/vmlinuz-*)
+    gzip -dc "$image" > "$folder/vmlinuz" 2>/dev/null || cp "$image" "$folder/vmlinuz"
+else
+    rm -rf "$work"/unpacked/usr/share "$work"/unpacked/{lib,usr/lib}/systemd "$work"/unpacked/usr/lib/*/gconv
+    rm -rf "$folder/programs"
+    cp -a "$work/unpacked" "$folder/programs"
+fi
+echo "$wanted" > "$stamp"
