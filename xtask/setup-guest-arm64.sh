@@ -1,14 +1,15 @@
 #!/bin/bash
-# What the arm64 guest (`cargo xtask guest`) is made of, from Debian 12's packages for arm64, unpacked into FOLDER:
-#   system    FOLDER/vmlinuz, FOLDER/busybox: the kernel of cloud machines, and a static busybox
+# What the arm64 guest (`cargo xtask guest`) is made of, from Debian 12's packages for arm64:
+#   system    FOLDER/vmlinuz, busybox, dash: the kernel of cloud machines, a static busybox, a shell
 #   programs  FOLDER/programs/: dynamic programs to probe, with the libraries that they load
-# Touches neither installed packages nor apt's own state, adds no architecture to dpkg, needs no root.
+# Touches neither installed packages nor apt's own state, adds no architecture to dpkg, needs no
+# root.
 # usage: setup-guest-arm64.sh FOLDER system|programs
 set -euo pipefail
 folder=${1:?usage: $0 FOLDER PART}
 part=${2:?usage: $0 FOLDER PART}
 case $part in
-    system) packages=(busybox-static) ;;
+    system) packages=(busybox-static dash) ;;
     programs)
         packages=(
             grep libpcre2-8-0
@@ -61,7 +62,7 @@ fi
 for package in "$work"/download/*.deb; do dpkg-deb -x "$package" "$work/unpacked"; done
 
 if [ "$part" = system ]; then
-    mv "$work/unpacked/bin/busybox" "$folder/busybox"
+    cp "$work/unpacked/bin/busybox" "$work/unpacked/bin/dash" "$folder"
     # A compressed image is unpacked here, where it costs less than in the guest.
     image=$(echo "$work"/unpacked/boot/vmlinuz-*)
     gzip -dc "$image" > "$folder/vmlinuz" 2>/dev/null || cp "$image" "$folder/vmlinuz"

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first process of the guest: makes the usual file systems, runs /guest/command, and says how that ended.
-# The host reads the two markers; see `markers` in guest/mod.rs.
+# The first process of the guest: mounts the usual file systems, runs /guest/command, and says how
+# the command ended. The host reads the two markers: see `Scanner` in guest/mod.rs.
 export PATH=/usr/local/bin:/usr/bin:/bin HOME=/root TERM=dumb LANG=C.UTF-8
 /bin/busybox --install -s /usr/bin
 mount -t proc proc /proc
@@ -25,6 +25,7 @@ stty -opost < /dev/console
 chmod 755 /
 cd /root
 printf '\036guest: begin\036'
-setsid sh /guest/command < /dev/null
+# Not by busybox, whose shell runs its own grep where another one is in /usr/bin.
+setsid /bin/dash /guest/command < /dev/null
 printf '\036guest: end %d\036' $?
 poweroff -f

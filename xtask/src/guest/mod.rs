@@ -158,6 +158,8 @@ impl Guest {
         files.text("etc/group", 0o644, GROUP)?;
         files.text("etc/hosts", 0o644, HOSTS)?;
         files.add(&folder.join("busybox"), Path::new("/bin/busybox"))?;
+        files.add(&folder.join("dash"), Path::new("/bin/dash"))?;
+        files.add(&folder.join("dash"), Path::new("/bin/sh"))?;
         // As Debian has them; the loader itself has a name of its own in /lib.
         files.add(&Path::new(LIBRARIES).join(LOADED[0]), &Path::new("/lib").join(LOADED[0]))?;
         for name in &LOADED[1..] {
@@ -246,7 +248,7 @@ struct Scanner {
     status: Option<u8>,
 }
 
-/// The byte at both ends of a marker: a separator of records, which no program prints.
+/// The byte at both ends of a marker: ASCII's separator of records, which programs hardly print.
 const MARK: u8 = 0x1e;
 const BEGIN: &[u8] = b"\x1eguest: begin\x1e";
 const END: &[u8] = b"\x1eguest: end ";
