@@ -13,8 +13,9 @@ use std::process::Command;
 fn main() {
     let crates = PathBuf::from(var("CARGO_MANIFEST_DIR")).join("..");
     let (wire, agent, bpf) = (crates.join("wire/src"), crates.join("agent/src"), crates.join("bpf/src"));
-    let (script, op) = (crates.join("agent/agent.ld"), crates.join("isa/src/x86/emulate/op.rs"));
-    for input in [&wire, &agent, &bpf, &script, &op] {
+    let script = crates.join("agent/agent.ld");
+    let ops = ["x86", "a64"].map(|isa| crates.join("isa/src").join(isa).join("emulate/op.rs"));
+    for input in [&wire, &agent, &bpf, &script].into_iter().chain(&ops) {
         println!("cargo:rerun-if-changed={}", input.display());
     }
     println!("cargo:rerun-if-env-changed=LD");
@@ -28,7 +29,7 @@ fn main() {
         let library = out.join(format!("lib{image}.a"));
         let mut compile = rustc("sidestep_agent", "staticlib", &library);
         compile.args(["--cfg", "agent_blob", "--extern"]).arg(named("sidestep_wire", &wire_lib));
-        let mut link = Command::new(env::var_os("LD").unwrap_or_else(|| "ld".into()));
+        let mut link = Command::new(env::var_os("LD").unwrap_or_else(linker));
         if image == "interpreter" {
             // In one piece, or the tables of its jumps would need relocations.
             compile
@@ -59,6 +60,21 @@ fn main() {
     }
 }
 
+/// What the agent is compiled for. On arm64, that is the target without vector registers: there is
+/// no other way to keep the compiler from them.
+fn target() -> OsString {
+    match var("CARGO_CFG_TARGET_ARCH") {
+        arch if arch == "aarch64" => "aarch64-unknown-none-softfloat".into(),
+        _ => var("TARGET"),
+    }
+}
+
+fn linker() -> OsString {
+    let (arch, host) = (var("CARGO_CFG_TARGET_ARCH"), var("HOST"));
+    let is_cross = arch == "aarch64" && !host.to_string_lossy().starts_with("aarch64");
+    if is_cross { "aarch64-linux-gnu-ld".into() } else { "ld".into() }
+}
+
 /// `NAME=PATH`, as `--extern` takes it.
 fn named(name: &str, path: &Path) -> OsString {
     let mut argument = OsString::from(format!("{name}="));
@@ -70,7 +86,7 @@ fn rustc(name: &str, kind: &str, output: &Path) -> Command {
     let mut command = Command::new(var("RUSTC"));
     command
         .args(["--edition", "2024", "--crate-name", name, "--crate-type", kind, "--target"])
-        .arg(var("TARGET"))
+        .arg(target())
         .args(["-C", "opt-level=2", "-C", "panic=abort", "-C", "relocation-model=pic"])
         .args(["-C", "force-unwind-tables=no", "-C", "codegen-units=1", "-C", "overflow-checks=off"])
         .args(["-C", "debug-assertions=off", "-C", "no-vectorize-loops", "-C", "no-vectorize-slp"])

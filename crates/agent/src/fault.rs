@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use sidestep_wire::signals::{SIGFPE, SIGILL, SIGTRAP};
 use sidestep_wire::{CopyPair, DetourEntry, DetourTable, ProbeDesc};
 
-use crate::arch::{self, BREAKPOINT, SI_ADDR, SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
+use crate::arch::{self, JUMP_LEN, SI_ADDR, SINGLE_STEP, UCONTEXT_FLAGS, UCONTEXT_IP, UCONTEXT_SP};
 use crate::memory::Agent;
 use crate::safe_read;
 
@@ -15,9 +15,6 @@ use crate::safe_read;
 const TRAP_BRKPT: i32 = 1;
 /// `si_code` of a broken page that nobody has touched (`mm/memory-failure.c`): of no instruction.
 pub const BUS_MCEERR_AO: i32 = 5;
-
-/// Bytes of a jump: sites inside it are not further away.
-const JUMP: u64 = 5;
 
 /// Registers that a handler is not shown.
 #[derive(Clone, Copy)]
@@ -111,7 +108,7 @@ pub fn return_to_copy(agent: Agent, context: u64) {
     let (Some(ip), Some(flags)) = (safe_read::word(agent, ip_at), safe_read::word(agent, flags_at)) else { return };
     // At the first one there is the probe, and this is a hit. But who asks for a single step means
     // the instruction, which a trap leads to at once, and a jump does not.
-    let is_jump = || safe_read::word(agent, ip).is_some_and(|code| code as u8 != BREAKPOINT);
+    let is_jump = || safe_read::word(agent, ip).is_some_and(|code| !arch::is_breakpoint(code));
     let first = flags & SINGLE_STEP != 0 && is_jump();
     if let Some(copy) = table.copy(ip, first) {
         // SAFETY: the kernel takes the registers from there; it is on the stack, and was read just
@@ -191,7 +188,7 @@ impl Table {
         let next = self.above(by_site, |entry| entry.site, ip);
         // A jump that is blocked no more has other sites inside.
         let before = (0..next.saturating_sub(1)).rev().map(|index| self.entry(by_site(index)));
-        let mut near = before.take_while(|entry| ip - entry.site < JUMP);
+        let mut near = before.take_while(|entry| ip - entry.site < JUMP_LEN);
         if let Some(copy) = near.find_map(|entry| if self.opened(entry)? { self.copy_in(entry, ip) } else { None }) {
             return Some(copy);
         }

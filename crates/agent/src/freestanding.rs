@@ -7,8 +7,7 @@ fn panic(_: &core::panic::PanicInfo) -> ! {
     // Nothing in the agent panics, and a test of the linked image sees to it. A wrong value here is
     // better than a death of the target, but there is no value to go on with.
     loop {
-        // SAFETY: a hint.
-        unsafe { asm!("pause", options(nomem, nostack)) }
+        core::hint::spin_loop();
     }
 }
 

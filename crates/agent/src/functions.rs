@@ -142,16 +142,25 @@ pub unsafe extern "C" fn agent_interpret(
 
 /// The handler of the signals of [`sidestep_wire::Signals`], called by a stub that puts `private`
 /// in front of the kernel's arguments. Gives the address of the program's own handler, to which the
-/// stub has to jump with registers and stack as the kernel had made them; 0 = return.
+/// stub has to jump with registers and stack as the kernel had made them; 0 = return. `back` is
+/// where the stub has the return address of the handler, where that is in a register; elsewhere it
+/// is not used.
 ///
 /// # Safety
 /// `private` is a filled private region, which stays mapped with all that it points to. `info` and
-/// `context` are what the kernel passes to a handler with `SA_SIGINFO`.
+/// `context` are what the kernel passes to a handler with `SA_SIGINFO`. `back` is a word of the
+/// stub's, where the return address is in a register.
 #[cfg_attr(agent_blob, unsafe(no_mangle))]
-pub unsafe extern "C" fn agent_signal(private: *const Private, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
-    // SAFETY: the caller promises that `private` is a filled private region, and that `info` and
-    // `context` are what the kernel passes to a handler with `SA_SIGINFO`.
-    unsafe { signal::handle(Agent::new(private), signal, info, context) }
+pub unsafe extern "C" fn agent_signal(
+    private: *const Private,
+    signal: i32,
+    info: *mut u8,
+    context: *mut u8,
+    back: *mut u64,
+) -> u64 {
+    // SAFETY: the caller promises that `private` is a filled private region, that `info` and
+    // `context` are what the kernel passes to a handler with `SA_SIGINFO`, and what `back` is.
+    unsafe { signal::handle(Agent::new(private), signal, info, context, back) }
 }
 
 /// Reads of memory that may not be there, for tests and measurements.

@@ -64,7 +64,8 @@ mod unwind;
 
 /// What `isa` prepares is executed here.
 #[allow(dead_code)]
-#[path = "../../isa/src/x86/emulate/op.rs"]
+#[cfg_attr(target_arch = "aarch64", path = "../../isa/src/a64/emulate/op.rs")]
+#[cfg_attr(not(target_arch = "aarch64"), path = "../../isa/src/x86/emulate/op.rs")]
 mod emulate;
 
 pub use functions::*;

@@ -11,7 +11,7 @@ use core::ptr::{addr_of, addr_of_mut};
 use sidestep_wire::SigAction;
 use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
-use crate::arch::{self, DEBUG_EXCEPTION, JUMP, SI_ADDR, UCONTEXT_IP, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, load, nr};
+use crate::arch::{self, BREAKPOINT_CODE, UCONTEXT_IP, load, nr};
 use crate::fault::{self, BUS_MCEERR_AO, Hidden};
 use crate::kernel::{self, SET_LEN};
 use crate::memory::Agent;
@@ -19,10 +19,6 @@ use crate::thread::{self, is_borrower};
 use crate::trap::{self, Met};
 use crate::{blocked, children, safe_read};
 
-/// `si_code` of `int3` (`arch/x86/kernel/traps.c`: `force_sig`).
-const SI_KERNEL: i32 = 0x80;
-/// Number of the exception that `int3` raises (SDM volume 3, table 6-1).
-const BREAKPOINT_EXCEPTION: u64 = 3;
 /// `si_code` of a single step.
 const TRAP_TRACE: i32 = 2;
 /// The default action.
@@ -30,33 +26,31 @@ pub const SIG_DFL: u64 = 0;
 /// No action.
 pub const SIG_IGN: u64 = 1;
 
-/// Gives the address of the program's handler to jump to; 0 = return.
+/// Gives the address of the program's handler to jump to; 0 = return. `back` is where the stub has
+/// the return address, where that is in a register.
 ///
 /// # Safety
-/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
-pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8) -> u64 {
+/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`, and `back` is the
+/// stub's.
+pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
     // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the
     // context.
     let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP) as u64) };
     // SAFETY: both addresses are words of what the kernel passes.
     let (mut code, ip) = unsafe { (code_at.read_volatile(), arch::read_word(ip_at)) };
-    // A breakpoint at the end of a stack, where the kernel found no room for the frame of SIGTRAP.
-    // It raises SIGSEGV instead, which the program may take on another stack (`signal_setup_done`
-    // in kernel/signal.c). SAFETY: the number of the exception is a word of the context.
-    let exception = unsafe { arch::read_word(context.add(UCONTEXT_TRAPNO) as u64) };
-    let had_no_room = code == SI_KERNEL && exception == BREAKPOINT_EXCEPTION;
+    // SAFETY: the caller promises that `context` is what the kernel passes.
+    let had_no_room = unsafe { arch::had_no_room(code, context) };
     match signal {
         // SAFETY: the caller promises that `context` is what the kernel passes.
-        SIGTRAP if code == SI_KERNEL => match unsafe { trap::met(agent, context) } {
+        SIGTRAP if code == BREAKPOINT_CODE => match unsafe { trap::met(agent, context) } {
             Met::Ours => return 0,
             Met::Stepped(to) => {
                 code = TRAP_TRACE;
-                // SAFETY: words of the information and of the context. So the kernel tells of a
-                // single step (`send_sigtrap` in arch/x86/kernel/traps.c).
+                // SAFETY: a word of the information. The caller promises that `info` and `context`
+                // are what the kernel passes.
                 unsafe {
                     code_at.write_volatile(code);
-                    arch::write_word(info.add(SI_ADDR) as u64, to);
-                    arch::write_word(context.add(UCONTEXT_TRAPNO) as u64, DEBUG_EXCEPTION);
+                    arch::tell_of_step(info, context, to);
                 }
             }
             Met::Foreign => {}
@@ -82,14 +76,14 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8)
         _ => {}
     }
     // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
-    unsafe { pass_on(agent, signal, code, info, context) }
+    unsafe { pass_on(agent, signal, code, info, context, back) }
 }
 
 /// Does what would have happened without us.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
-unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: *mut u8) -> u64 {
+unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
     let Some(index) = index(signal) else { return 0 };
     let thread = thread::current(agent);
     let mut old = old_action(agent, index);
@@ -108,7 +102,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     let mut hidden = None;
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
         // SAFETY: the caller promises that `context` is what the kernel passes.
-        let returns = || dies || thread.is_some() && unsafe { is_guarded(agent, &old, context) };
+        let returns = || dies || thread.is_some() && unsafe { is_guarded(agent, &old, context, back) };
         // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
         hidden = unsafe { fault::show_original(agent, (signal, code), info, context, returns) };
     }
@@ -131,7 +125,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     if !is_borrower(agent) {
         // Without a guard at the end of the handler this would last for ever.
         // SAFETY: the caller promises that `context` is what the kernel passes.
-        if let (Some(thread), true) = (thread, unsafe { is_guarded(agent, &old, context) }) {
+        if let (Some(thread), true) = (thread, unsafe { is_guarded(agent, &old, context, back) }) {
             blocked::change(thread, blocked::now(thread) | mask & ours, (context as u64).wrapping_sub(1));
         }
         if old.flags & flags::RESETHAND != 0 {
@@ -140,9 +134,9 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
         }
     }
     if let Some(restorer) = arch::restorer(&old) {
-        // SAFETY: that word below the context is the return address of the handler that the kernel
-        // has called.
-        unsafe { arch::write_word(context.sub(UCONTEXT_RESTORER) as u64, restorer) };
+        // SAFETY: the caller promises that `context` is what the kernel passes, and `back` the
+        // stub's.
+        unsafe { arch::set_return_address(context, back, restorer) };
     }
     old.handler
 }
@@ -152,11 +146,10 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
 ///
 /// # Safety
 /// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
-unsafe fn is_guarded(agent: Agent, action: &SigAction, context: *mut u8) -> bool {
-    // SAFETY: that word below the context is where our own frame returns to.
-    let restorer =
-        arch::restorer(action).unwrap_or_else(|| unsafe { arch::read_word(context.sub(UCONTEXT_RESTORER) as u64) });
-    safe_read::word(agent, restorer).is_some_and(|code| code as u8 == JUMP)
+unsafe fn is_guarded(agent: Agent, action: &SigAction, context: *mut u8, back: *const u64) -> bool {
+    // SAFETY: the caller promises that `context` is what the kernel passes, and `back` the stub's.
+    let restorer = arch::restorer(action).unwrap_or_else(|| unsafe { arch::return_address(context, back) });
+    safe_read::word(agent, restorer).is_some_and(arch::is_jump)
 }
 
 /// Place of a signal in the arrays of [`sidestep_wire::Signals`].

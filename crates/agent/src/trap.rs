@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use sidestep_wire::{TrapEntry, TrapRecord};
 
-use crate::arch::{self, BREAKPOINT, INT_IMM8, SINGLE_STEP, UCONTEXT_IP, UCONTEXT_STACK};
+use crate::arch::{self, ABOVE_FRAME, BEHIND_BREAKPOINT, SINGLE_STEP, UCONTEXT_IP, UCONTEXT_STACK};
 use crate::emulate::{Memory, Next, Op, execute};
 use crate::memory::Agent;
 use crate::{safe_read, thread};
@@ -30,8 +30,8 @@ pub enum Met {
 pub unsafe fn met(agent: Agent, context: *mut u8) -> Met {
     // SAFETY: the instruction pointer is a word of the context.
     let ip_at = unsafe { context.add(UCONTEXT_IP) as u64 };
-    // SAFETY: `ip_at` is a word of the context. The breakpoint is one byte long.
-    let site = unsafe { arch::read_word(ip_at) }.wrapping_sub(1);
+    // SAFETY: `ip_at` is a word of the context.
+    let site = unsafe { arch::read_word(ip_at) }.wrapping_sub(BEHIND_BREAKPOINT);
     let next = match look_up(agent, site) {
         // SAFETY: the controller put a record there, which stays while a thread is in this handler.
         // The caller promises that `context` is what the kernel passes.
@@ -87,7 +87,7 @@ unsafe fn emulate(op: Op, site: u64, context: *mut u8) -> Option<Met> {
     }
     // SAFETY: the caller promises that `context` is what the kernel passes.
     unsafe { arch::set_registers(context, &registers) };
-    Some(if registers.flags & SINGLE_STEP != 0 { Met::Stepped(registers.ip()) } else { Met::Ours })
+    Some(if registers.flags() & SINGLE_STEP != 0 { Met::Stepped(registers.ip()) } else { Met::Ours })
 }
 
 /// The part of the interrupted stack that is certainly there: the page on which the kernel has put
@@ -98,10 +98,6 @@ struct Stack {
     frame: u64,
 }
 
-/// Bytes below the stack pointer of which the frame is some: it begins below the red zone, at a
-/// multiple of 64, with the state of the vector unit, of which the last word is always written
-/// (`arch/x86/kernel/signal.c`: `get_sigframe`, `arch/x86/kernel/fpu/signal.c`).
-const ABOVE_FRAME: u64 = 256;
 const PAGE: u64 = 4096;
 
 impl Stack {
@@ -151,14 +147,14 @@ impl Memory for Stack {
 /// Has the breakpoint that was executed at `site` gone away since? Then what is there instead has
 /// not been executed yet.
 fn is_gone(site: u64) -> bool {
-    let mut bytes = [0u8; 2]; // the one before, and the one at the site
-    // SAFETY: each call writes one of the two bytes.
+    const LEN: usize = sidestep_wire::arch::BREAKPOINT.len();
+    let (mut before, mut code) = ([0u8; 1], [0u8; 8]);
+    // SAFETY: there is that much room.
     let read = unsafe {
-        let before = bytes.as_mut_ptr();
-        safe_read::within_page(site.wrapping_sub(1), before, 1);
-        safe_read::within_page(site, before.add(1), 1)
+        safe_read::within_page(site.wrapping_sub(1), before.as_mut_ptr(), 1);
+        safe_read::within_page(site, code.as_mut_ptr(), LEN as u64)
     };
-    read == 1 && bytes[1] != BREAKPOINT && bytes != [INT_IMM8, 3]
+    read == LEN as u64 && arch::has_gone(before[0], u64::from_le_bytes(code))
 }
 
 fn look_up(agent: Agent, site: u64) -> Option<u64> {

@@ -37,7 +37,7 @@ fn direct() -> &'static World {
 extern "C" fn stub(signal: i32, info: *mut u8, context: *mut u8) {
     // A fault of the test itself: the agent restores the default, and it happens again.
     // SAFETY: the world was there before the handler; the rest is the kernel's.
-    assert_eq!(unsafe { agent_signal(direct().private, signal, info, context) }, 0);
+    assert_eq!(unsafe { agent_signal(direct().private, signal, info, context, std::ptr::null_mut()) }, 0);
 }
 
 /// Both ways must give the same.

@@ -17,7 +17,7 @@ static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(ptr::null_mut());
 /// The engine's stub.
 extern "C" fn stub(signal: i32, info: *mut u8, context: *mut u8) {
     // SAFETY: set by `install`; the rest is the kernel's.
-    let handler = unsafe { agent_signal(PRIVATE.load(Ordering::Acquire), signal, info, context) };
+    let handler = unsafe { agent_signal(PRIVATE.load(Ordering::Acquire), signal, info, context, std::ptr::null_mut()) };
     if handler != 0 {
         // SAFETY: a handler of a test.
         let handler: extern "C" fn(i32, *mut u8, *mut u8) = unsafe { std::mem::transmute(handler as *const ()) };

@@ -142,7 +142,7 @@ pub const COOKIE: std::ops::Range<u32> = Hit::COOKIE as u32..Hit::FLOATS as u32;
 
 /// The words of the context that a program may change: the general registers but `rsp`, and the
 /// instruction pointer.
-pub const REGISTERS: std::ops::Range<u32> = 0..std::mem::offset_of!(sidestep_wire::Regs, cs) as u32;
+pub const REGISTERS: std::ops::Range<u32> = 0..sidestep_wire::arch::CHANGEABLE as u32;
 
 /// A map of a session.
 #[derive(Clone, Debug)]

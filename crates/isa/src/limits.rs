@@ -19,6 +19,8 @@ pub struct Limits {
     pub jump_text: (&'static str, &'static str),
     /// The breakpoint that is written at sites.
     pub breakpoint: &'static [u8],
+    /// A breakpoint may take the place of the start of any instruction while threads run.
+    pub traps_first: bool,
     /// How far such a jump reaches in each direction, in bytes. `None`: everywhere.
     pub reach: Option<u64>,
     /// Where user space ends on Linux.

@@ -4,19 +4,15 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::arch::rdtsc;
+use crate::arch::{ticks, ticks_usable};
 
-/// Can time stamps be taken with `rdtsc`? It must tick at a constant rate in all sleep states
-/// (`constant_tsc`, `nonstop_tsc`), and the kernel must trust it as its own clock, which implies
-/// that the CPUs agree.
+/// Can time stamps be taken from the processor's counter? It must tick at a constant rate, and the
+/// kernel must trust it as its own clock, which implies that the CPUs agree.
 #[must_use]
 pub fn tsc_usable() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = cpuinfo.lines().find(|l| l.starts_with("flags")).unwrap_or_default();
-    let has = |flag: &str| flags.split_ascii_whitespace().any(|f| f == flag);
     let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    let source = source.unwrap_or_default();
-    has("constant_tsc") && has("nonstop_tsc") && matches!(source.trim(), "tsc" | "kvm-clock")
+    ticks_usable(&cpuinfo, source.unwrap_or_default().trim())
 }
 
 /// How TSC ticks become nanoseconds of `CLOCK_MONOTONIC`: `(ticks * mult) >> shift`, with a product
@@ -80,9 +76,9 @@ impl TscScale {
 /// Counter and clock at the same moment: the tightest of some tries.
 fn moment() -> (u64, u64) {
     let one = || {
-        let before = rdtsc();
+        let before = ticks();
         let ns = monotonic();
-        let after = rdtsc();
+        let after = ticks();
         (after.wrapping_sub(before), before.wrapping_add(after.wrapping_sub(before) / 2), ns)
     };
     let (_, tsc, ns) = (0..16).map(|_| one()).min().unwrap_or_else(one);
@@ -131,7 +127,7 @@ mod tests {
         // as a margin.
         let slack = 20_000;
         let before = monotonic();
-        let stamp = scale.to_monotonic(rdtsc());
+        let stamp = scale.to_monotonic(ticks());
         let after = monotonic();
         assert!(before <= stamp + slack && stamp <= after + slack, "{before} {stamp} {after} {scale:?}");
     }

@@ -10,7 +10,7 @@ use std::ptr;
 use libc::{c_uint, c_void, pid_t};
 
 use crate::ExitStatus;
-use crate::arch::{Regs, UserRegs, thread_pointer};
+use crate::arch::{self, Regs};
 use crate::procfs;
 use crate::seccomp::Filter;
 
@@ -99,18 +99,30 @@ pub fn cont_to_syscall(tid: pid_t, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize)
 }
 
-/// The general registers of a stopped thread.
+/// The registers of a stopped thread.
 pub fn get_regs(tid: pid_t) -> io::Result<Regs> {
-    let mut regs = MaybeUninit::<UserRegs>::zeroed();
+    let raw = arch::get_user_regs(tid)?;
+    Ok(Regs::new(raw, arch::thread_pointer(tid, &raw)?))
+}
+
+/// Sets the registers of a stopped thread.
+pub fn set_regs(tid: pid_t, regs: &Regs) -> io::Result<()> {
+    arch::set_user_regs(tid, &regs.raw)
+}
+
+/// The general registers of a stopped thread.
+#[cfg(not(target_arch = "aarch64"))]
+pub fn get_user_regs(tid: pid_t) -> io::Result<libc::user_regs_struct> {
+    let mut regs = MaybeUninit::<libc::user_regs_struct>::zeroed();
     request(libc::PTRACE_GETREGS, tid, 0, regs.as_mut_ptr() as usize)?;
     // SAFETY: zeroed, and all-integer, so every bit pattern is valid; the kernel has filled it.
-    let raw = unsafe { regs.assume_init() };
-    Ok(Regs::new(raw, thread_pointer(tid, &raw)?))
+    Ok(unsafe { regs.assume_init() })
 }
 
 /// Sets the general registers of a stopped thread.
-pub fn set_regs(tid: pid_t, regs: &Regs) -> io::Result<()> {
-    request(libc::PTRACE_SETREGS, tid, 0, ptr::from_ref(&regs.raw) as usize)
+#[cfg(not(target_arch = "aarch64"))]
+pub fn set_user_regs(tid: pid_t, regs: &libc::user_regs_struct) -> io::Result<()> {
+    request(libc::PTRACE_SETREGS, tid, 0, ptr::from_ref(regs) as usize)
 }
 
 /// A segment that the thread has set up: `struct user_desc`.
@@ -141,6 +153,13 @@ pub fn get_regset(tid: pid_t, note: i32, max: usize) -> io::Result<Vec<u8>> {
     request(libc::PTRACE_GETREGSET, tid, note as usize, ptr::from_mut(&mut iov) as usize)?;
     buf.truncate(iov.iov_len);
     Ok(buf)
+}
+
+/// Sets a register set of a stopped thread.
+#[cfg(target_arch = "aarch64")]
+pub fn set_regset(tid: pid_t, note: i32, bytes: &[u8]) -> io::Result<()> {
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    request(libc::PTRACE_SETREGSET, tid, note as usize, ptr::from_mut(&mut iov) as usize)
 }
 
 /// The `index`-th seccomp filter of a stopped thread, 0 = the newest; ENOENT behind the last.

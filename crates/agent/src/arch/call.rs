@@ -1,6 +1,6 @@
 //! What calls look like in code.
 
-use super::{BREAKPOINT, JUMP};
+use super::processor::{BREAKPOINT, JUMP};
 
 /// May a site begin in these bytes?
 #[must_use]

@@ -10,21 +10,28 @@
 
 use sidestep_wire::Regs;
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 pub mod call;
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 mod processor;
 #[cfg(target_arch = "x86")]
 mod x86;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::*;
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 pub use processor::*;
 #[cfg(target_arch = "x86")]
 pub use x86::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
 
-#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
-compile_error!("the agent runs on x86 only so far");
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86", target_arch = "x86_64")))]
+compile_error!("the agent runs on x86 and on 64-bit Arm");
 
 /// Bytes of a word of the stack: of an address.
 pub const WORD: u64 = size_of::<Word>() as u64;

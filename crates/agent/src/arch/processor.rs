@@ -6,18 +6,95 @@ use core::arch::x86::_rdtsc;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::_rdtsc;
 
-use super::{WORD, nr, syscall};
+use super::{SI_ADDR, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, WORD, nr, read_word, syscall, write_word};
 
 /// Number of the exception after a single step (`X86_TRAP_DB`).
-pub const DEBUG_EXCEPTION: u64 = 1;
+const DEBUG_EXCEPTION: u64 = 1;
 /// The trap flag: a trap after the next instruction.
 pub const SINGLE_STEP: u64 = 1 << 8;
+/// `si_code` of `int3` (`arch/x86/kernel/traps.c`: `force_sig`).
+pub const BREAKPOINT_CODE: i32 = 0x80;
+/// How far behind a breakpoint the instruction pointer is when its signal comes.
+pub const BEHIND_BREAKPOINT: u64 = 1;
+/// Bytes of the jump at a site.
+pub const JUMP_LEN: u64 = 5;
+/// Bytes below the stack pointer of which the kernel writes some when it puts a signal's frame
+/// there: the frame begins below the red zone, at a multiple of 64, with the state of the vector
+/// unit, of which the last word is always written (`arch/x86/kernel/signal.c`: `get_sigframe`,
+/// `arch/x86/kernel/fpu/signal.c`).
+pub const ABOVE_FRAME: u64 = 256;
 /// The one-byte breakpoint instruction, `int3`.
-pub const BREAKPOINT: u8 = 0xcc;
+pub(super) const BREAKPOINT: u8 = 0xcc;
 /// First byte of a patch that is no breakpoint: `jmp rel32`.
-pub const JUMP: u8 = 0xe9;
-/// First byte of `int imm8`; `cd 03` traps like `int3`, but is two bytes long.
-pub const INT_IMM8: u8 = 0xcd;
+pub(super) const JUMP: u8 = 0xe9;
+
+/// Is the jump of a site at the start of some code, of which these are the first bytes?
+#[must_use]
+pub fn is_jump(code: u64) -> bool {
+    code as u8 == JUMP
+}
+
+/// Is a breakpoint at the start of some code, of which these are the first bytes?
+#[must_use]
+pub fn is_breakpoint(code: u64) -> bool {
+    code as u8 == BREAKPOINT
+}
+
+/// Does a breakpoint that was executed at a place, of which these are the first bytes and the byte
+/// before, stand there no more? `cd 03` traps like `int3`, but is two bytes long.
+#[must_use]
+pub fn has_gone(before: u8, code: u64) -> bool {
+    const INT_IMM8: u8 = 0xcd;
+    !is_breakpoint(code) && [before, code as u8] != [INT_IMM8, 3]
+}
+
+/// A breakpoint at the end of a stack, where the kernel found no room for the frame of SIGTRAP. It
+/// raises SIGSEGV instead, which the program may take on another stack (`signal_setup_done` in
+/// kernel/signal.c).
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
+#[must_use]
+pub unsafe fn had_no_room(code: i32, context: *const u8) -> bool {
+    /// Number of the exception that `int3` raises (SDM volume 3, table 6-1).
+    const BREAKPOINT_EXCEPTION: u64 = 3;
+    // SAFETY: the number of the exception is a word of the context.
+    let exception = unsafe { read_word(context.add(UCONTEXT_TRAPNO) as u64) };
+    code == BREAKPOINT_CODE && exception == BREAKPOINT_EXCEPTION
+}
+
+/// Tells a handler of the program of a single step that has come to an address, as the kernel does
+/// (`send_sigtrap` in arch/x86/kernel/traps.c).
+///
+/// # Safety
+/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`.
+pub unsafe fn tell_of_step(info: *mut u8, context: *mut u8, to: u64) {
+    // SAFETY: words of the information and of the context.
+    unsafe {
+        write_word(info.add(SI_ADDR) as u64, to);
+        write_word(context.add(UCONTEXT_TRAPNO) as u64, DEBUG_EXCEPTION);
+    }
+}
+
+/// Where a handler of ours that the kernel has called will return to.
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
+#[must_use]
+pub unsafe fn return_address(context: *const u8, _: *const u64) -> u64 {
+    // SAFETY: that word below the context is the return address of the handler.
+    unsafe { read_word(context.sub(UCONTEXT_RESTORER) as u64) }
+}
+
+/// Makes a handler of the program return elsewhere.
+///
+/// # Safety
+/// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
+pub unsafe fn set_return_address(context: *mut u8, _: *mut u64, to: u64) {
+    // SAFETY: that word below the context is the return address of the handler that the kernel has
+    // called.
+    unsafe { write_word(context.sub(UCONTEXT_RESTORER) as u64, to) }
+}
 
 /// The system call that this code makes, if it is what signal handlers return to, and how many
 /// bytes it pops before. The code says which of several kinds of frames is there, as debuggers know

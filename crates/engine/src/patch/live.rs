@@ -19,8 +19,10 @@
 //! and would not show where the threads are. And there is nothing to wait for at the end, since our
 //! traps are answered for as long as the session lasts.
 //!
-//! A patch of one byte needs only the last step. A child that is forked meanwhile has traps, and
-//! their handler.
+//! A patch of one byte needs only the last step, and so does that of a whole instruction where
+//! [`is_one_write`](sidestep_isa::patch::is_one_write) allows that. Where neither is the case and no
+//! breakpoint may be written first (arm64), sites are changed while all threads stand. A child that
+//! is forked meanwhile has traps, and their handler.
 //!
 //! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not
 //! mapped. What that could not see is a library that takes the place of another between the two, in
@@ -29,6 +31,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use sidestep_isa::Va;
@@ -59,8 +62,8 @@ pub(crate) fn change(
     sites.write(|w, now| {
         let changes = changes_inside(w, now);
         inside.set(inside.get() || changes);
-        let traps = w.traps.iter().filter(|o| changes && now[**o] != TRAP);
-        traps.map(|o| (*o, vec![TRAP])).collect()
+        let traps = w.traps.iter().filter(|o| changes && !now[**o..].starts_with(TRAP));
+        traps.map(|o| (*o, TRAP.to_vec())).collect()
     })?;
     let mut longest = Duration::ZERO;
     if inside.get() {
@@ -68,15 +71,15 @@ pub(crate) fn change(
     }
     let written = sites.write(|w, now| {
         let mut goal = goal(w).to_vec();
-        w.traps.iter().for_each(|o| goal[*o] = TRAP);
-        if changes_inside(w, now) && now != goal { vec![(1, goal.split_off(1))] } else { Vec::new() }
+        w.traps.iter().for_each(|o| goal[start(*o)].copy_from_slice(TRAP));
+        if changes_inside(w, now) && now != goal { vec![(TRAP.len(), goal.split_off(TRAP.len()))] } else { Vec::new() }
     })?;
     if written {
         longest = longest.max(process.each_thread(true, |_| Ok::<(), SessionError>(()))?);
     }
     sites.write(|w, now| {
-        let traps = w.traps.iter().rev().filter(|o| now[**o] != goal(w)[**o]);
-        traps.map(|o| (*o, vec![goal(w)[*o]])).collect()
+        let traps = w.traps.iter().rev().filter(|o| now[start(**o)] != goal(w)[start(**o)]);
+        traps.map(|o| (*o, goal(w)[start(*o)].to_vec())).collect()
     })?;
     Ok(longest)
 }
@@ -85,9 +88,14 @@ fn goal(w: &Work) -> &[u8] {
     w.goal.as_deref().unwrap_or_default()
 }
 
+/// The bytes of an instruction that a trap takes.
+fn start(at: usize) -> Range<usize> {
+    at..at + TRAP.len()
+}
+
 /// A single trap has no inside.
 fn changes_inside(w: &Work, now: &[u8]) -> bool {
-    now[1..] != goal(w)[1..]
+    now[TRAP.len()..] != goal(w)[TRAP.len()..]
 }
 
 /// Nobody is inside afterwards, nor executes what it has read before. Those of whom one is on its

@@ -19,7 +19,7 @@ use crate::error::SessionError;
 use crate::patch::live;
 use crate::patch::switch::{Switched, Work, change_stopped};
 use crate::patch::thread_state::Ground;
-use crate::target::discovery::{Found, TRAP};
+use crate::target::discovery::{Found, trapped};
 
 /// More bytes than there are from a site to where its detour leads back.
 const REGION_MAX: u64 = 32;
@@ -153,7 +153,7 @@ impl Promotion<'_> {
         self.set(jumps, BlockState::Changing)?;
         let there: Vec<usize> =
             jumps.iter().copied().filter(|index| self.journal.entries[*index].disabled == 0).collect();
-        let trap = |entry: &JournalEntry| [&[TRAP], &entry.old[1..usize::from(entry.len)]].concat();
+        let trap = |entry: &JournalEntry| trapped(&entry.old[..usize::from(entry.len)]);
         let longest = self.write(&there, trap, &mut BTreeSet::new())?;
         jumps.iter().try_for_each(|index| self.gates(*index, |_, closed| closed))?;
         self.set(jumps, BlockState::Yes)?;

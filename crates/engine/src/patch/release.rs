@@ -30,7 +30,7 @@ use crate::memory::layout::PAGE;
 use crate::patch::detach::{Journal, restore_text};
 use crate::patch::share::Others;
 use crate::patch::switch::{Switch, note};
-use crate::target::discovery::{self, Found, Site, TRAP, Text};
+use crate::target::discovery::{self, Found, Site, Text};
 use crate::target::hold::Hold;
 use crate::target::remote::{Room, mappings, stopped_mappings};
 use crate::target::signals::{self, READS, TRAPS};
@@ -68,7 +68,7 @@ pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Ve
         // Of a guarded jump, or of a site inside that blocks this one while it is enabled.
         let inner = || traps.range(entry.site + 1..entry.site + entry.reach()).next().is_some();
         site.probes.iter().any(|(_, desc)| is_signal_call(desc))
-            || entry.new[0] == TRAP
+            || entry.is_trap()
             || entry.optimized == 0
             || entry.blocked != 0
             || is(ProbeDesc::POST)

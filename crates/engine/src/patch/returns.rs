@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 use sidestep_isa::Va;
 use sidestep_sys::Stopped;
-use sidestep_sys::arch::Word;
+use sidestep_sys::arch::{ISA, Word};
 use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::error::SessionError;
@@ -128,7 +128,7 @@ pub(crate) fn in_flight(
         };
         let Some(thread) = stopped.threads().iter().find(|thread| thread.tid == tid) else { continue };
         let sp = thread.regs.sp().0;
-        let in_registers = (0..16).any(|n| thread.regs.gpr(n).is_some_and(ours));
+        let in_registers = (0..ISA.limits().registers.len() as u8).any(|n| thread.regs.gpr(n).is_some_and(ours));
         // A session that watches no returns has none.
         let may_return = || trampoline != 0 && has_word(stopped, sp, top.unwrap_or(sp) + DEEP, trampoline);
         if in_registers || may_return() {

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sidestep_isa::Va;
+use sidestep_isa::patch::is_one_write;
+use sidestep_sys::arch::ISA;
 use sidestep_sys::{Limit, OpenError, Process, Stopped};
 use sidestep_wire::{Flow, JournalEntry};
 
@@ -24,7 +26,7 @@ use crate::patch::promote::{self, Neighbours, is_blocked};
 use crate::patch::semaphore;
 use crate::patch::share::{self, Others};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
-use crate::target::discovery::{self, Found, Site, TRAP, Text, text_of};
+use crate::target::discovery::{self, Found, Site, TRAP, Text, text_of, trapped};
 use crate::target::hold::{Hold, Turn};
 use crate::target::remote::{mappings, stopped_mappings};
 use crate::target::thread_positions::{self, Position};
@@ -121,7 +123,13 @@ impl Work {
 
     /// Will a jump be where other code is now?
     pub fn covers(&self) -> bool {
-        self.len() > 1 && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
+        self.len() > TRAP.len() && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
+    }
+
+    /// May threads run while it changes?
+    fn may_run(&self) -> bool {
+        let (old, new) = (&self.entry.old[..self.len()], &self.entry.new[..self.len()]);
+        ISA.limits().traps_first || [old, new].iter().all(|now| is_one_write(ISA, now, TRAP))
     }
 }
 
@@ -182,7 +190,7 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
         note(process, &found, &indices(&work), to)?;
     }
     let trapped = |w: &Work| w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
-    let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w);
+    let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w) && w.may_run();
     let changing = work.iter().filter(|w| w.goal.is_some());
     let mut gone = BTreeSet::new();
     let ground = Ground::of(process, &found)?;
@@ -245,7 +253,7 @@ fn decide(
                 switched.refused.push((va, DISTURBED));
             } else if text == Text::Foreign {
                 switched.refused.push((va, FOREIGN));
-            } else if to == Switch::Jump && entry.new[0] == TRAP && !is_blocked(entry) {
+            } else if to == Switch::Jump && entry.is_trap() && !is_blocked(entry) {
                 switched.traps += site.users().count();
             } else if is_as_wanted(entry, text, to) {
                 switched.unchanged += site.users().filter(|(number, desc)| desc.is_first(*number)).count();
@@ -254,7 +262,8 @@ fn decide(
             } else {
                 let copies = entry.copies().iter().map(|(from, _)| usize::from(*from));
                 // The displacement of another jump may have such a byte by chance.
-                let is_trap = |o: &usize| entry.new[*o] == TRAP && traps.contains_key(&(entry.site + *o as u64));
+                let is_trap =
+                    |o: &usize| entry.new[*o..].starts_with(TRAP) && traps.contains_key(&(entry.site + *o as u64));
                 let inner = copies.filter(|o| (1..len).contains(o)).filter(is_trap);
                 let traps = std::iter::once(0).chain(inner).collect();
                 let is_on = |(number, desc): &&(u32, sidestep_wire::ProbeDesc)| {
@@ -277,27 +286,26 @@ pub(crate) fn is_same(now: &JournalEntry, then: &JournalEntry) -> bool {
 }
 
 fn is_as_wanted(entry: &JournalEntry, text: Text, to: Switch) -> bool {
-    let jumps = entry.optimized == 1 || entry.new[0] == TRAP;
+    let jumps = entry.optimized == 1 || entry.is_trap();
     let wanted = if jumps { Text::Patched } else { Text::Trapped };
     match to {
         Switch::Jump | Switch::Trap if is_blocked(entry) => (entry.optimized == 1) == (to == Switch::Jump),
         Switch::On => entry.disabled == 0 && text == wanted,
         Switch::Off => text == Text::Original,
         Switch::Jump => jumps && (text == Text::Original || text == wanted),
-        Switch::Trap => entry.new[0] == TRAP || !jumps && (text == Text::Original || text == wanted),
+        Switch::Trap => entry.is_trap() || !jumps && (text == Text::Original || text == wanted),
     }
 }
 
 /// What is to be at a site.
 fn goal(entry: &JournalEntry, text: Text, to: Switch) -> Option<Vec<u8>> {
     let (old, new) = (&entry.old[..usize::from(entry.len)], &entry.new[..usize::from(entry.len)]);
-    let trap = || [&[TRAP], &old[1..]].concat();
     match to {
         Switch::Off => Some(old.to_vec()),
         Switch::Jump | Switch::Trap if text == Text::Original || is_blocked(entry) => None,
-        Switch::On if entry.optimized == 0 && new[0] != TRAP => Some(trap()),
+        Switch::On if entry.optimized == 0 && !entry.is_trap() => Some(trapped(old)),
         Switch::On | Switch::Jump => Some(new.to_vec()),
-        Switch::Trap => Some(trap()),
+        Switch::Trap => Some(trapped(old)),
     }
 }
 

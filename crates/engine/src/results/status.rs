@@ -15,7 +15,7 @@ use crate::patch::promote::{Neighbours, is_blocked};
 use crate::patch::release;
 use crate::patch::share::Others;
 use crate::resolve::names::Names;
-use crate::target::discovery::{self, Found, Site, TRAP, Text};
+use crate::target::discovery::{self, Found, Site, Text};
 use crate::target::remote::mappings;
 
 /// The probes that a session has in a process.
@@ -230,7 +230,7 @@ fn probes(
             symbol,
             object,
             state: if alone && state == SiteState::Enabled { SiteState::Disabled } else { state },
-            optimized: !alone && text == Text::Patched && site.entry.new[0] != TRAP,
+            optimized: !alone && text == Text::Patched && !site.entry.is_trap(),
             blocked_by: blocked_by.clone(),
             counts: Counts { hits, missed, ..Counts::default() },
             share: None,

@@ -378,8 +378,13 @@ impl Site {
     }
 }
 
-/// The first byte of a breakpoint.
-pub(crate) const TRAP: u8 = arch::ISA.limits().breakpoint[0];
+/// A breakpoint.
+pub(crate) const TRAP: &[u8] = arch::ISA.limits().breakpoint;
+
+/// Code with a breakpoint over its start.
+pub(crate) fn trapped(code: &[u8]) -> Vec<u8> {
+    [TRAP, code.get(TRAP.len()..).unwrap_or_default()].concat()
+}
 
 /// What is at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -415,12 +420,15 @@ pub(crate) fn text_of(now: Option<&[u8]>, mappings: &[Mapping], entry: &JournalE
     let same_file = file == (entry.inode, entry.file_offset);
     let other_file = !same_file && file.0 != 0 && entry.inode != 0;
     let is_either = |i: usize| now[i] == entry.old[i] || now[i] == entry.new[i];
+    let is_start = |start: &[u8]| start == TRAP || start == &entry.old[..TRAP.len()];
     match () {
         () if other_file => Text::Foreign,
         () if now == &entry.new[..len] => Text::Patched,
         () if entry.disabled == 1 && now == &entry.old[..len] && same_file => Text::Original,
-        () if entry.may_be_trap() && now[0] == TRAP && (1..len).all(is_either) => Text::Trapped,
-        () if len > 1 && [TRAP, entry.old[0]].contains(&now[0]) && now[1..] == entry.new[1..len] => Text::Disturbed,
+        () if entry.may_be_trap() && now.starts_with(TRAP) && (TRAP.len()..len).all(is_either) => Text::Trapped,
+        () if len > TRAP.len() && is_start(&now[..TRAP.len()]) && now[TRAP.len()..] == entry.new[TRAP.len()..len] => {
+            Text::Disturbed
+        }
         () => Text::Foreign,
     }
 }

@@ -12,6 +12,7 @@ pub const LIMITS: Limits = Limits {
     jump: WORD,
     jump_text: ("xx xx xx xx", "b detour"),
     breakpoint: &patch::BREAKPOINT,
+    traps_first: false,
     reach: Some(1 << 27),
     // `TASK_SIZE` with addresses of 48 bits (arch/arm64/include/asm/processor.h).
     address_end: 1 << 48,

@@ -40,6 +40,7 @@ pub const LIMITS: Limits = Limits {
     jump: WORD,
     jump_text: ("xx xx xx 10", "jump detour"),
     breakpoint: &word(op::TRAP, 0, 0, 0),
+    traps_first: false,
     reach: Some(1 << 25),
     address_end: 1 << 47,
     registers: &REGISTERS,

@@ -12,6 +12,7 @@ pub const LIMITS_64: Limits = Limits {
     alignment: 1,
     jump_text: ("e9 xx xx xx xx", "jmp    detour"),
     breakpoint: &TRAP_PATCH,
+    traps_first: true,
     reach: Some(1 << 31),
     // With 4-level paging.
     address_end: 0x7fff_ffff_f000,
@@ -42,6 +43,7 @@ pub const LIMITS_64: Limits = Limits {
 pub const LIMITS_32: Limits = Limits {
     bits: 32,
     // Every distance can be encoded: the sum of an address and a distance has 32 bits.
+    traps_first: true,
     reach: None,
     // In processes of a 64-bit kernel (asm/page_64_types.h, `IA32_PAGE_OFFSET`).
     address_end: 0xffff_e000,

@@ -1,30 +1,40 @@
 //! What depends on the instruction set: registers, the signal frame, the instructions that a remote
 //! call needs.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+mod processor;
 mod regs;
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+mod restart;
 mod vectors;
 #[cfg(target_arch = "x86")]
 mod x86;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 mod xsave;
 
+#[cfg(target_arch = "aarch64")]
+use aarch64 as host;
 #[cfg(target_arch = "x86")]
 use {std::arch::x86 as cpu, x86 as host};
 #[cfg(target_arch = "x86_64")]
 use {std::arch::x86_64 as cpu, x86_64 as host};
 
-#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
-compile_error!("sidestep runs on x86 only so far");
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86", target_arch = "x86_64")))]
+compile_error!("sidestep runs on x86 and on 64-bit Arm");
 
 use sidestep_isa::Va;
 
 pub use host::{
-    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, MMAP, MMAP_UNIT, NAME, OTHER, RELATIVE,
-    RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
+    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, LENDING_CALLS, MMAP, MMAP_UNIT, NAME, OTHER,
+    RELATIVE, RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
 };
 pub(crate) use host::{
-    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, UserRegs, entry_stub, is_frame, thread_pointer,
+    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, entry_stub, get_user_regs, is_frame, set_user_regs,
+    thread_pointer, ticks, ticks_usable,
 };
 pub(crate) use regs::rseq_abort;
 pub use regs::{CALL_LEN, Regs};
@@ -32,21 +42,11 @@ pub use vectors::{Vectors, vectors};
 
 /// System calls that execute another program.
 pub const EXEC_CALLS: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
-/// System calls that may make a child on its parent's memory.
-pub const LENDING_CALLS: &[libc::c_long] = &[libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
 
 /// A word of the target's memory as a number.
 #[allow(clippy::useless_conversion)] // not where words are shorter
 pub(crate) fn word(word: Word) -> u64 {
     word.into()
-}
-
-/// The time stamp counter.
-#[allow(unsafe_code)]
-pub(crate) fn rdtsc() -> u64 {
-    // SAFETY: the instruction reads a counter; where user code may not (CR4.TSD), it faults, and no
-    // x86 Linux sets that without being asked by prctl.
-    unsafe { cpu::_rdtsc() }
 }
 
 /// A signal frame on a stack: where it is, and what it will restore.

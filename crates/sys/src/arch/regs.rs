@@ -1,18 +1,10 @@
-//! Registers of a stopped thread, as far as the two kinds of x86 have the same to say about them:
-//! an interrupted system call and its restart.
+//! Registers of a stopped thread, as far as all instruction sets have the same to say about them.
 
 use sidestep_isa::Va;
 
-use super::host::{CONTINUED, MMAPS, SYSCALL, UserRegs, number_from_code};
+use super::host::{MMAPS, SYSCALL, UserRegs};
 use crate::memory::MemoryError;
 use crate::process::Process;
-
-// include/linux/errno.h: what an interrupted system call leaves in rax for the kernel's own signal
-// code.
-const ERESTARTSYS: i64 = -512;
-const ERESTARTNOINTR: i64 = -513;
-const ERESTARTNOHAND: i64 = -514;
-pub(super) const ERESTART_RESTARTBLOCK: i64 = -516;
 
 /// Bytes of the instruction that makes a system call.
 pub const CALL_LEN: i64 = SYSCALL.len() as i64;
@@ -30,41 +22,6 @@ impl Regs {
         Regs { raw, thread_pointer }
     }
 
-    /// The address of the instruction that the thread executes next. If it was stopped inside a
-    /// system call that the kernel will restart, this is the instruction that makes the call,
-    /// although the hardware register is already behind it.
-    #[must_use]
-    pub fn ip(&self) -> Va {
-        if self.restarts() { self.raw_ip().offset(-CALL_LEN) } else { self.raw_ip() }
-    }
-
-    /// Makes the thread go on at `at`. If [`Regs::restarts`], there must be a system call, too.
-    pub(crate) fn set_ip(&mut self, at: Va) {
-        let at = if self.restarts() { at.offset(CALL_LEN) } else { at };
-        self.set_raw_ip(at);
-    }
-
-    /// Was the thread stopped inside a system call that the kernel will restart when it goes on?
-    #[must_use]
-    pub fn restarts(&self) -> bool {
-        self.syscall().is_some()
-            && matches!(self.result(), ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK)
-    }
-
-    /// The same, but its system call has been interrupted for good.
-    pub(crate) fn interrupted(&self) -> Regs {
-        let mut regs = *self;
-        regs.set_result(-i64::from(libc::EINTR) as u64);
-        regs.end_syscall();
-        regs
-    }
-
-    /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`),
-    /// which a signal return would throw away?
-    pub(crate) fn restarts_from_block(&self) -> bool {
-        self.restarts() && self.result() == ERESTART_RESTARTBLOCK
-    }
-
     /// Number of the system call that the thread is in or has just finished.
     #[must_use]
     pub fn syscall(&self) -> Option<u64> {
@@ -76,39 +33,6 @@ impl Regs {
     #[must_use]
     pub fn thread_pointer(&self) -> Va {
         Va(self.thread_pointer)
-    }
-
-    /// The registers with which user code goes on if the kernel's restart logic is not asked again,
-    /// as after a signal return: the same as `arch_do_signal_or_restart` makes
-    /// (arch/x86/kernel/signal.c), except that a call which would be continued from kernel state
-    /// begins anew; its argument registers are still there.
-    pub(crate) fn settled(&self, process: &Process) -> Regs {
-        let mut regs = *self;
-        if self.restarts() || self.is_restarting(process) {
-            regs.set_raw_ip(self.ip());
-            regs.set_result(self.number_from_code(process).unwrap_or(self.kept_number()));
-        }
-        regs.end_syscall();
-        regs
-    }
-
-    /// Stopped again between the kernel's decision to continue a call (`restart_syscall` in rax,
-    /// the instruction pointer back at the system call) and the call?
-    fn is_restarting(&self, process: &Process) -> bool {
-        self.syscall().is_some()
-            && self.result() as libc::c_long == libc::SYS_restart_syscall
-            && process.read_pod(self.ip()).is_ok_and(|code: [u8; 2]| code == SYSCALL)
-    }
-
-    /// A call that was interrupted twice has become a `restart_syscall`, and no register tells what
-    /// it was. The code in front of the call does, in most programs (not in musl's: there the call
-    /// returns EINTR if we die).
-    fn number_from_code(&self, process: &Process) -> Option<u64> {
-        if self.kept_number() != libc::SYS_restart_syscall as u64 {
-            return None;
-        }
-        let nr = number_from_code(process, self.ip(), self.sp())?;
-        CONTINUED.contains(&(nr as libc::c_long)).then_some(nr.into())
     }
 }
 
@@ -129,15 +53,6 @@ impl Regs {
 
     fn is_one_of(&self, calls: &[libc::c_long]) -> bool {
         self.syscall().is_some_and(|nr| calls.contains(&(nr as libc::c_long)))
-    }
-
-    /// The call is not made now: the thread goes back to the instruction before it.
-    pub(crate) fn before_syscall(&self) -> Regs {
-        let mut regs = *self;
-        regs.set_raw_ip(self.raw_ip().offset(-CALL_LEN));
-        regs.set_result(self.kept_number());
-        regs.end_syscall();
-        regs
     }
 }
 

@@ -1,6 +1,7 @@
 //! The state of a thread that ordinary compiled code changes besides general registers, and how it
 //! is saved.
 
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 use super::cpu::{__cpuid, __cpuid_count, _xgetbv};
 
 /// How vector registers, x87 registers and MXCSR are saved (Intel SDM volume 1, chapter 13).
@@ -18,13 +19,23 @@ pub struct Vectors {
     pub compact: bool,
 }
 
+/// What this machine has. There is no native code of programs on other processors than x86.
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+#[must_use]
+pub fn vectors() -> Option<Vectors> {
+    None
+}
+
 /// x87, SSE, AVX and the three of AVX-512. Not: protection keys, which are no register of compiled
 /// code, and AMX tiles, whose use needs a permission.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 const COMPONENTS: u32 = 0b1110_0111;
 /// The legacy region and the header.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 const HEAD: u32 = 576;
 
 /// What this machine has; `None`: the kernel has not enabled `XSAVE`.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 #[must_use]
 #[allow(unsafe_code, unused_unsafe, reason = "cpuid and xgetbv")]
 pub fn vectors() -> Option<Vectors> {

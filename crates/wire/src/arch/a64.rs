@@ -76,6 +76,9 @@ pub const GOROUTINE: usize = x(28);
 /// Words on the stack at the entry of a function before its first argument there.
 pub const WORDS_BEFORE_ARGUMENTS: usize = 0;
 
+/// Bytes of the words that a program may change: the general registers but the stack pointer.
+pub const CHANGEABLE: usize = offset_of!(Regs, sp);
+
 impl Regs {
     /// Address of the probed instruction.
     #[must_use]

@@ -109,6 +109,10 @@ pub const GOROUTINE: usize = offset_of!(Regs, r14);
 /// address.
 pub const WORDS_BEFORE_ARGUMENTS: usize = 1;
 
+/// Bytes of the words that a program may change: the general registers but the stack pointer, and
+/// the instruction pointer.
+pub const CHANGEABLE: usize = offset_of!(Regs, cs);
+
 impl Regs {
     /// Address of the probed instruction.
     #[must_use]

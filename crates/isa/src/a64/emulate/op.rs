@@ -282,6 +282,12 @@ impl Registers {
         self.pc = ip;
     }
 
+    /// The flags.
+    #[must_use]
+    pub fn flags(&self) -> u64 {
+        self.pstate
+    }
+
     /// The stack pointer.
     #[must_use]
     pub fn sp(&self) -> u64 {

@@ -277,6 +277,12 @@ impl Registers {
         self.rip = ip;
     }
 
+    /// The flags.
+    #[must_use]
+    pub fn flags(&self) -> u64 {
+        self.flags
+    }
+
     /// The stack pointer.
     #[must_use]
     pub fn sp(&self) -> u64 {

@@ -10,6 +10,8 @@ use sidestep_isa::{Isa, Va};
 use super::regs::Regs;
 use crate::process::Process;
 
+pub use super::processor::LENDING_CALLS;
+pub(crate) use super::processor::{get_user_regs, set_user_regs, ticks, ticks_usable};
 pub(crate) use frame::{FpState, Frame, is_frame};
 pub use survey::signal_frames;
 
@@ -315,7 +317,7 @@ impl Gadgets {
 
 #[cfg(test)]
 mod tests {
-    use super::super::regs::ERESTART_RESTARTBLOCK;
+    use super::super::restart::ERESTART_RESTARTBLOCK;
     use super::*;
 
     fn regs(rip: u64, rax: i64, orig_rax: i64) -> Regs {
