@@ -33,6 +33,9 @@ const CC_IBT: &[&str] = &["cc", "-O2", "-g", "-pthread", CALLS, "-fcf-protection
 const BPF: &[&str] =
     &["clang", "-O2", "-g", "-Wall", "-target", "bpf", "-D__TARGET_ARCH_x86", "-I/usr/include/x86_64-linux-gnu", "-c"];
 
+/// A library with an unwinder of its own, which has no name.
+const THROWER_HIDDEN: &[&str] =
+    &["g++", "-O2", "-shared", "-fPIC", "-static-libgcc", "-static-libstdc++", "-Wl,--exclude-libs,ALL", "-s"];
 /// Names as older compilers make them. They have to be told that one may choose.
 const RUST_LEGACY: &[&str] = &[
     "env",
@@ -86,6 +89,10 @@ const RECIPES: &[Recipe] = &[
     recipe("labels", &["cc", "-O2"], &["labels.c"]),
     recipe("labels-thunks", &["cc", "-O2", "-mindirect-branch=thunk", "-fcf-protection=none"], &["labels.c"]),
     recipe("thrown-load", &["g++", "-O2", "-fnon-call-exceptions"], &["thrown_load.cpp"]),
+    recipe("plugged", &["cc", "-O2", "-fexceptions"], &["plugged.c"]),
+    recipe("libthrower.so", &["g++", "-O2", "-shared", "-fPIC"], &["thrower.cpp"]),
+    recipe("libthrower-hidden.so", THROWER_HIDDEN, &["thrower.cpp"]),
+    recipe("thrower", &["g++", "-O2", "-DPROGRAM"], &["thrower.cpp"]),
     recipe("zone", &["cc", "-O2"], &["zone.c"]),
     recipe("sandbox", CC, &["sandbox.c"]),
     recipe("blocked", CC, &["blocked.c"]),

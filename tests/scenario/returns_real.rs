@@ -475,3 +475,36 @@ fn gdb_sees_the_same_frames_with_and_without_probes() {
     assert_eq!(frames(&mut program), plain);
     program.finish().ok();
 }
+
+/// Returns of a function that ends by a jump through a pointer: their addresses are replaced.
+fn through(program: &str) -> String {
+    format!("ur:{program}:through {{ @ = sum(retval) }}")
+}
+
+/// The program came before its libraries: its own returns were replaced when no unwinder was there.
+#[test]
+fn exceptions_of_a_program_that_is_probed_before_its_libraries_are_there() {
+    let Some(path) = target("thrower") else { return };
+    let path = path.to_str().expect("UTF-8");
+    for way in WAYS {
+        let report = watched(way, &through(path), &[path], "thrown 101");
+        let returned = (0..101).step_by(2).sum::<u64>() * if way == Way::Late { 2 } else { 1 };
+        assert!(report.0.stdout.contains(&format!("@: {returned}\n")), "{way:?}: {}", report.0);
+    }
+}
+
+#[test]
+fn unwinders_that_come_later_find_real_return_addresses() {
+    let Some(path) = target("plugged") else { return };
+    if target("libthrower.so").is_none() || target("libthrower-hidden.so").is_none() {
+        return;
+    }
+    let path = path.to_str().expect("UTF-8");
+    for way in WAYS {
+        for command in ["thrown 101", "hidden 101", "traced 50"] {
+            let report = watched(way, &through(path), &[path], command);
+            let told = "was given its real return addresses back";
+            assert_eq!(report.0.stderr.contains(told), command.starts_with("hidden"), "{way:?}: {}", report.0);
+        }
+    }
+}

@@ -320,7 +320,7 @@ impl Watch<'_> {
         }
         for (pid, reason) in self.session.unwatched() {
             self.sink.warn(&format!(
-                "process {pid} had its return addresses replaced only until it loaded {reason}; returns of functions whose exits are not known were not seen from then on"
+                "process {pid} was given its real return addresses back ({reason}); from then on, returns of functions whose exits are not known were not counted"
             ));
         }
         if self.session.probes().is_empty() {

@@ -12,8 +12,7 @@ use crate::resolve;
 use crate::resolve::objects::Objects;
 use crate::session::Progress;
 use crate::session::follow::Follow;
-use crate::session::follow::dlopen::keep_returns;
-use crate::session::installer::{Installer, looks_at_returns};
+use crate::session::installer::Installer;
 use crate::session::spec::SessionSpec;
 use crate::target::hold::Hold;
 
@@ -106,12 +105,6 @@ pub(crate) fn follow(
         installer.look_at_symbols(&process);
         installer.install(&mut Hold::Stopped(spawned.stopped()), planned, hooks, wanted.clock)?;
         if last {
-            if installer.replaces {
-                installer.unwatched = looks_at_returns(&process)?;
-            }
-            if installer.unwatched.is_some() {
-                keep_returns(&mut Hold::Stopped(spawned.stopped()))?;
-            }
             installer.begin_program(spawned.stopped())?;
             return Ok(Begun { installer, missing });
         }

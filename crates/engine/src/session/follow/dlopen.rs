@@ -13,7 +13,7 @@ use crate::patch::share::Others;
 use crate::patch::switch::{self, take_turn};
 use crate::resolve::Match;
 use crate::session::Session;
-use crate::session::installer::{Installer, looks_at_returns};
+use crate::session::installer::Installer;
 use crate::session::spec::SessionSpec;
 use crate::session::startup;
 use crate::target::discovery;
@@ -41,11 +41,38 @@ impl Session {
             },
         };
         let process = Process::look_at(pid)?;
-        let matches = new_matches(&process, installer, wanted);
-        // Stacks may go through what has come.
-        if matches.is_empty() && !installer.walks_stacks() && !installer.wants_symbols() {
+        // What has come may unwind replaced return addresses, or look at them.
+        let replaces = installer.replaces && !self.unwatched.iter().any(|(known, _)| *known == pid);
+        let mut matches = Vec::new();
+        let mut is_wanted = false;
+        if wanted.options.listens() {
+            matches = new_matches(&process, installer, wanted);
+            // Stacks may go through what has come.
+            is_wanted = !matches.is_empty() || installer.walks_stacks() || installer.wants_symbols();
+        }
+        if !is_wanted && !replaces {
             return Ok(());
         }
+        if !is_wanted && !is_first && index.is_none() {
+            return self.protect_child(pid, installer.clone(), wanted);
+        }
+        let result = self.look_at_new(pid, is_first, family, matches, wanted);
+        match &result {
+            // There is no telling which unwinders have no probe.
+            Err(error) if replaces => self.give_up_returns(pid, error.to_string())?,
+            _ => {}
+        }
+        result
+    }
+
+    fn look_at_new(
+        &mut self,
+        pid: i32,
+        is_first: bool,
+        family: impl FnOnce() -> Vec<i32>,
+        matches: Vec<(usize, Match)>,
+        wanted: &SessionSpec,
+    ) -> Result<(), SessionError> {
         self.adopt_children(pid, &family());
         if !is_first && !self.knows(pid) {
             self.adopt(pid)?;
@@ -57,22 +84,30 @@ impl Session {
         let mut other = self.others.swap_remove(index);
         let before = (other.installer.probes.len(), other.installer.refused.len());
         let result = other.probe_more(matches, wanted);
+        self.unwatched.append(&mut other.unwatched);
         self.take_probes(&other, before);
         self.keep_symbols(&mut other);
         self.others.push(other);
         result
     }
 
-    /// Looks whether a process that has mapped something looks at return addresses now. Then they
-    /// stay as they are in that process.
-    pub(crate) fn look_at_runtimes(&mut self, pid: i32) -> Result<(), SessionError> {
-        if !self.installer.replaces || self.unwatched.iter().any(|(known, _)| *known == pid) {
-            return Ok(());
-        }
+    /// A forked child that is no process of its own for the session has mapped something: where
+    /// that needs probes of ours, return addresses stay as they are instead.
+    fn protect_child(&mut self, pid: i32, mut inherited: Installer, wanted: &SessionSpec) -> Result<(), SessionError> {
         let process = switch::open(pid)?;
-        let Some(reason) = looks_at_returns(&process)? else { return Ok(()) };
+        let (_, hooks) = inherited.plan(Vec::new(), &process, &mut wanted.objects.borrow_mut(), &mut || {})?;
+        let unwinder = hooks.first().map(|hook| format!("{} unwinds", hook.planned.matched.object.path().display()));
+        inherited.unwatched.or(unwinder).map_or(Ok(()), |reason| self.give_up_returns(pid, reason))
+    }
+
+    /// From now on return addresses stay as they are in a process.
+    fn give_up_returns(&mut self, pid: i32, reason: String) -> Result<(), SessionError> {
+        let process = switch::open(pid)?;
         let _turn = take_turn(&process)?;
         keep_returns(&mut Hold::running(&process))?;
+        if pid == self.pid() {
+            self.installer.unwatched = Some(reason.clone());
+        }
         self.unwatched.push((pid, reason));
         Ok(())
     }
@@ -81,7 +116,7 @@ impl Session {
         let process: Process = self.process.clone();
         let mut objects = wanted.objects.borrow_mut();
         let installer = &mut self.installer;
-        let (planned, hooks) = match matches.is_empty() {
+        let (planned, hooks) = match matches.is_empty() && !installer.replaces {
             true => (Vec::new(), Vec::new()),
             false => installer.plan(matches, &process, &mut objects, &mut || {})?,
         };
@@ -90,6 +125,9 @@ impl Session {
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);
         installer.stats.stops.append(hold.stops());
+        if !self.unwatched.iter().any(|(known, _)| *known == process.pid()) {
+            self.unwatched.extend(installer.unwatched.clone().map(|reason| (process.pid(), reason)));
+        }
         result
     }
 }

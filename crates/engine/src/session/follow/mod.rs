@@ -135,13 +135,8 @@ impl Follow {
                     false
                 }
                 Some(host) if question == Question::Mapped as u32 => {
-                    if let Err(error) = session.look_at_runtimes(host) {
+                    if let Err(error) = session.look_again(host, || self.family.look(), &self.wanted) {
                         session.note(host, &error);
-                    }
-                    if self.wanted.options.listens() {
-                        // What cannot be probed is noted there.
-                        let family = || self.family.look();
-                        let _ = session.look_again(host, family, &self.wanted);
                     }
                     false
                 }

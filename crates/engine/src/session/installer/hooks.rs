@@ -1,6 +1,6 @@
-//! Sites of our own: probes without which others would do harm. Before an unwinder walks the stack
-//! real return addresses are put back; system calls that could block signals of ours, and those
-//! that make children on the parent's memory, are guarded.
+//! Sites of our own: probes without which others would do harm. System calls that could block
+//! signals of ours, and those that make children on the parent's memory, are guarded; unwinders are
+//! in [`super::unwinders`].
 
 use sidestep_bpf::verify::Helper;
 use sidestep_isa::object::Bytes;
@@ -11,7 +11,7 @@ use sidestep_sys::{Process, arch};
 use sidestep_wire::Flow;
 
 use super::Installer;
-use super::sites::{overlap, place, returns, site};
+use super::sites::{overlap, place, site};
 use crate::api::Program;
 use crate::error::SessionError;
 use crate::patch::release;
@@ -26,17 +26,6 @@ use crate::target::permanent;
 use crate::target::regions::Regions;
 use crate::target::remote::mappings;
 use crate::target::signals::{TRAPS, calls};
-
-/// Functions that walk the stack, and must find real return addresses there (Itanium C++ ABI,
-/// exception handling, 1.3, and libgcc's extensions), and the one that ends the walk in C++.
-const UNWINDERS: [&str; 5] = [
-    "_Unwind_RaiseException",
-    "_Unwind_Resume",
-    "_Unwind_Resume_or_Rethrow",
-    "_Unwind_ForcedUnwind",
-    "_Unwind_Backtrace",
-];
-const CATCHERS: [&str; 1] = ["__cxa_begin_catch"];
 
 /// What objects are searched for to find the system calls that have to be guarded.
 const GUARDS: &str = "signal calls";
@@ -63,27 +52,7 @@ impl Installer {
         if self.silent {
             return Ok((self.refuse_calls(planned), Vec::new()));
         }
-        let mut hooks = Vec::new();
-        let mut planned = planned;
-        let replaces = |i: &Installer, p: &Planned| p.replaces_return(returns(&i.requests[p.request].action));
-        if planned.iter().any(|p| replaces(self, p)) {
-            let unsafe_here = match looks_at_returns(process)? {
-                Some(reason) => Some(reason),
-                None => hidden_unwinder(process, objects)?,
-            };
-            if let Some(reason) = unsafe_here {
-                planned = self.without(planned, &reason, replaces);
-            }
-            hooks = self.plan_unwinders(process, objects)?;
-            if hooks.iter().any(|h| h.planned.plan.as_ref().is_ok_and(Plan::has_traps)) {
-                self.expect_signals(process)?;
-            }
-            if let Some(reason) = self.unwinds_beside(&hooks) {
-                planned = self.without(planned, &reason, replaces);
-                hooks.clear();
-            }
-            self.replaces |= planned.iter().any(|p| replaces(self, p));
-        }
+        let (planned, mut hooks) = self.protect_returns(planned, process, objects)?;
         let traps = |p: &Planned| p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
@@ -173,7 +142,7 @@ impl Installer {
 
     /// From here on plans are made as if another session had given up the signals, if it would do
     /// without them.
-    fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
+    pub(super) fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
         let Some(found) = self.others.holder() else { return Ok(()) };
         match release::spare_guards(process, found) {
             Ok(guards) => guards.into_iter().for_each(|guards| self.others.without(&guards)),
@@ -252,45 +221,6 @@ impl Installer {
         self.without_whole(planned, reasons)
     }
 
-    fn plan_unwinders(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
-        const FLOWS: [Flow; 2] = [Flow::Unwind, Flow::Caught];
-        let mut matches = Vec::new();
-        for loaded in self.new_objects(process, objects, "unwinders", load_of(process))? {
-            for (kind, names) in [&UNWINDERS[..], &CATCHERS[..]].into_iter().enumerate() {
-                for name in names {
-                    let found = loaded.object.find(&Matcher::name(name));
-                    matches.extend(found.into_iter().map(|f| (kind, Match::own(&loaded, name, f.va))));
-                }
-            }
-        }
-        // They compute the address of a landing pad, or of the function that they stand for.
-        let needs = Some(Needs::default());
-        let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: true, needs };
-        let analyses = &mut objects.analyses.borrow_mut();
-        let there = Some(There { process, others: Some(&self.others) });
-        let planned = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, there, &mut || {})?;
-        let planned = planned.into_iter().filter(|p| p.plan.is_ok());
-        Ok(planned.map(|planned| Hook { flow: FLOWS[planned.request], planned, lends: None }).collect())
-    }
-
-    /// Why returns cannot be watched beside another session: exceptions would go through the frames
-    /// of both, and programs have died of that. In programs without them, unwinders may need places
-    /// where the other one is in the way.
-    fn unwinds_beside(&self, hooks: &[Hook]) -> Option<String> {
-        let first = self.others.sessions().first()?.controller_pid;
-        if hooks.iter().any(|hook| hook.flow == Flow::Caught) {
-            return Some(format!("exceptions would go through returns of process {first}, too: end that first"));
-        }
-        let needs = |hook: &Hook| match (self.others.signals(), &hook.planned.plan) {
-            (Some(controller), Ok(plan)) if plan.has_traps() => {
-                Some(format!("a trap there, and process {controller} has taken the signals: end that first"))
-            }
-            _ => self.refused_by_others(&hook.planned),
-        };
-        let named = |hook: &Hook| Some(format!("unwinders need {}: {}", hook.planned.matched.name, needs(hook)?));
-        hooks.iter().find_map(named)
-    }
-
     fn plan_guards(&mut self, process: &Process, objects: &mut Objects) -> Result<Vec<Hook>, SessionError> {
         let mut hooks = Vec::new();
         let mut numbers = calls();
@@ -316,7 +246,7 @@ impl Installer {
     }
 
     /// The objects of a process that were not asked for this purpose before.
-    fn new_objects(
+    pub(super) fn new_objects(
         &mut self,
         process: &Process,
         objects: &mut Objects,
@@ -335,7 +265,7 @@ impl Installer {
 }
 
 /// Loads any object.
-fn load_of(process: &Process) -> impl Fn(&mut Objects, &MappedObject) -> Option<Loaded> + use<'_> {
+pub(super) fn load_of(process: &Process) -> impl Fn(&mut Objects, &MappedObject) -> Option<Loaded> + use<'_> {
     |objects, mapped| objects.load(process, mapped).ok()
 }
 
@@ -364,56 +294,4 @@ fn give_way(guard: &mut Hook, planned: &[Planned]) {
 fn meets<'a>(mut hooks: impl Iterator<Item = &'a Hook>, p: &Planned) -> bool {
     let Some(range) = place(p) else { return false };
     hooks.any(|h| place(&h.planned).is_some_and(|own| overlap(&own, &range)))
-}
-
-/// Programs and libraries that look at return addresses, or move them: a replaced one is not found
-/// where it was put, or is taken for code of theirs. By the beginning of the file's name.
-const LOOKS_AT_RETURNS: [(&str, &str); 15] = [
-    ("greenlet", "moves stacks"),
-    ("_greenlet", "moves stacks"),
-    ("libjvm.so", "walks stacks by return addresses"),
-    ("libcoreclr.so", "walks stacks by return addresses"),
-    ("mono", "walks stacks by return addresses"),
-    ("libmono", "walks stacks by return addresses"),
-    ("libmonosgen", "walks stacks by return addresses"),
-    ("libmonoboehm", "walks stacks by return addresses"),
-    ("libmonobdwgc", "walks stacks by return addresses"),
-    ("beam.smp", "checks return addresses"),
-    ("node", "walks stacks by return addresses"),
-    ("libnode.so", "walks stacks by return addresses"),
-    ("libv8", "walks stacks by return addresses"),
-    ("python", "may load a library that moves stacks"),
-    ("libpython", "may load a library that moves stacks"),
-];
-
-/// The first of the objects of a process that does so, and what it does.
-pub(crate) fn looks_at_returns(process: &Process) -> Result<Option<String>, SessionError> {
-    let name = |o: &MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
-    let known = |name: String| {
-        let is = |(begin, _): &&(&str, &str)| {
-            let rest = name.strip_prefix(begin);
-            // A version, or nothing: `node` is not `nodelist`.
-            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphabetic()))
-        };
-        LOOKS_AT_RETURNS.iter().find(is).map(|(_, what)| format!("{name} {what}"))
-    };
-    Ok(Objects::mapped(process)?.iter().filter_map(name).find_map(known))
-}
-
-/// The object of a process that unwinds stacks by code that has no name: exceptions could not be
-/// told from returns. Such an unwinder finds its tables with the help of the C library, or the
-/// whole program is static.
-fn hidden_unwinder(process: &Process, objects: &mut Objects) -> Result<Option<String>, SessionError> {
-    for mapped in Objects::mapped(process)? {
-        let Ok(loaded) = objects.load(process, &mapped) else { continue };
-        let object = &loaded.object;
-        let imports = |name: &str| !object.import_slots(name).is_empty();
-        let unwinds = imports("dl_iterate_phdr") || imports("_dl_find_object") || object.is_static();
-        let named = imports(UNWINDERS[0]) || !object.find(&Matcher::name(UNWINDERS[0])).is_empty();
-        if unwinds && !named && object.code().is_ok_and(|code| !code.landing_pads.is_empty()) {
-            let name = object.path().display();
-            return Ok(Some(format!("{name} has exceptions and no symbol for the code that unwinds them")));
-        }
-    }
-    Ok(None)
 }

@@ -10,6 +10,7 @@ mod refusals;
 mod silence;
 mod sites;
 mod sizes;
+mod unwinders;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -37,6 +38,7 @@ use crate::resolve::Match;
 use crate::resolve::names::Images;
 use crate::resolve::objects::Objects;
 use crate::session::facts::tell_name;
+use crate::session::follow::dlopen::keep_returns;
 use crate::session::reclaim::Additions;
 use crate::session::registry::{Registry, Whose};
 use crate::target::hold::Hold;
@@ -45,10 +47,11 @@ use crate::target::remote::{mappings, used};
 use crate::target::seccomp::Extra;
 use crate::target::signals;
 use crate::target::unwinding;
-pub(crate) use hooks::{Hook, looks_at_returns};
+pub(crate) use hooks::Hook;
 use jobs::{Jobs, add_job, asked, describe, whole};
 pub(crate) use numbers::Numbers;
 use sites::{limit, overlap, place, site};
+use unwinders::needed;
 
 /// What is installed.
 #[derive(Clone)]
@@ -108,7 +111,8 @@ pub(crate) struct Installer {
     silent: bool,
     /// Probes replace return addresses.
     pub replaces: bool,
-    /// Why return addresses are not replaced any more: what has been loaded.
+    /// Why return addresses are not replaced any more: what has been loaded. Those that were are
+    /// put back when what was planned is installed.
     pub unwatched: Option<String>,
     /// There are probes that would do harm if the program saw where such a one really is.
     must_show: bool,
@@ -328,7 +332,8 @@ impl Installer {
     ) -> Result<(), SessionError> {
         if planned.is_empty() && hooks.is_empty() {
             self.find_meaning(&hold.process())?;
-            return self.unwind(hold, true);
+            self.unwind(hold, true)?;
+            return self.keep_returns(hold);
         }
         let (layout, common) = (self.registry.borrow().layout.clone(), self.registry.borrow().common.clone());
         let mut regions = match (self.regions.take(), layout) {
@@ -359,7 +364,13 @@ impl Installer {
         let Some(mut regions) = self.regions.take() else { return Ok(()) };
         let result = self.install_in(&mut regions, hold, planned, hooks);
         self.regions = Some(regions);
-        result
+        result?;
+        self.keep_returns(hold)
+    }
+
+    /// Puts return addresses back if something looks at them now.
+    fn keep_returns(&self, hold: &mut Hold<'_>) -> Result<(), SessionError> {
+        if self.unwatched.is_some() && self.regions.is_some() { keep_returns(hold) } else { Ok(()) }
     }
 
     /// Prepares the tables for stacks through what is mapped now.
@@ -389,6 +400,8 @@ impl Installer {
         self.held.extend(held);
         let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
         let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
+        let unwinders = hooks.iter().filter(|hook| matches!(hook.flow, Flow::Unwind | Flow::Caught));
+        let unwinders: Vec<Planned> = unwinders.map(|hook| hook.planned.clone()).collect();
         let mut places = self.map_places(regions, hold, &planned)?;
         let completed = self.complete_programs(regions, hold, &planned)?;
         let (mut jobs, mut descs) = (Jobs::new(), Vec::new());
@@ -503,6 +516,11 @@ impl Installer {
             self.guards.extend(guards);
         }
         self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
+        for (outcome, job) in outcomes.iter().zip(&jobs) {
+            let Outcome::Refused(why) = outcome else { continue };
+            let unwinder = unwinders.iter().find(|unwinder| site(unwinder) == Some(job.plan.site.offset(job.bias).0));
+            self.unwatched = unwinder.map(|unwinder| needed(unwinder, why)).or(self.unwatched.take());
+        }
         signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
         self.stats.code_bytes += code_bytes;
         self.live.extend(outcomes.iter().filter_map(|outcome| match outcome {

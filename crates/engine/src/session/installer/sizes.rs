@@ -16,6 +16,9 @@ const RING_MAX: usize = 64 << 20;
 /// Sites of probes, and of the probes the ones with map entries of their own, for which a spawned
 /// command gets room: what it will match is not known before its libraries are there.
 const SPAWN_PROBES: u64 = if size_of::<Word>() == 4 { 64 * 1024 } else { 128 * 1024 };
+/// Probes at unwinders of libraries that come later, where return addresses are replaced: for some
+/// ten libraries.
+const LATER_UNWINDERS: u64 = 64;
 /// Fewest where the user limits the memory.
 const SPAWN_PROBES_LEAST: u64 = 1024;
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
@@ -26,7 +29,10 @@ impl Installer {
         let more = self.options.extensible || self.options.listens();
         match more || self.registry.borrow().several {
             true => self.size((probes as u64).max(SPAWN_PROBES), (probes as u64).max(SPAWN_ENTRIES)),
-            false => self.size(probes as u64, probes as u64),
+            false => {
+                let later = if self.replaces { LATER_UNWINDERS } else { 0 };
+                self.size(probes as u64 + later, probes as u64)
+            }
         }
     }
 
