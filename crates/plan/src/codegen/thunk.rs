@@ -50,7 +50,7 @@ pub struct Env {
     /// What they may change of it.
     pub changes: Context,
     /// The vector registers that the agent's code touches, a bit each.
-    pub agent_xmm: u32,
+    pub agent_vectors: u32,
     /// What programs are compiled for.
     pub native: Native,
     /// Every thread has its thread pointer at `%fs:0`, now and from now on.

@@ -106,7 +106,7 @@ fn build_with(
         // Programs see the registers of the site, also those that the function does not need.
         let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
         let later = handlers[i + 1..].iter().chain(&posts).chain(&placed);
-        let dead = later.fold(dead, |dead, later| reads(later, env).spare(dead));
+        let dead = later.fold(dead, |dead, later| reads(later, env).spare(isa, dead));
         let switch = singly.then(|| switch(&mut asm));
         match handler {
             Handler::Program(program) if isa == Isa::X86 => {
@@ -386,7 +386,7 @@ fn undo(lead: Lead) -> Option<(DisplacedInsn, i32)> {
 /// looks at nothing but other registers.
 fn sees_stack(handler: &Handler) -> bool {
     match handler {
-        Handler::Program(program) => !program.only_counts && (program.inline.is_none() || program.context.has_sp()),
+        Handler::Program(program) => !program.only_counts && (program.inline.is_none() || program.context.has_sp(Isa::X64)),
         _ => true,
     }
 }
