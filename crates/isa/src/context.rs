@@ -6,6 +6,10 @@ pub struct Context {
     /// Names of the first words, in order: those that the kernel's `regs_query_register_offset`
     /// knows, which is the order of `struct pt_regs`.
     pub names: &'static [&'static str],
+    /// Offsets of the general registers, by the numbers that instructions have for them.
+    pub registers: &'static [u16],
+    /// Offset of the flags.
+    pub flags: u16,
     /// More names of these words, with the ones that they stand for.
     pub aliases: &'static [(&'static str, &'static str)],
     /// Names of the registers for floating-point numbers whose lower halves the context has.
@@ -44,6 +48,13 @@ impl Context {
     /// The same of floating-point numbers.
     pub fn float_words(&self) -> impl Iterator<Item = (&'static str, u16)> + use<> {
         self.floats.iter().zip((self.floats_at..).step_by(8)).map(|(name, at)| (*name, at))
+    }
+
+    /// Offset of the word that a program keeps from the entry to the return of a call, which is
+    /// behind the registers.
+    #[must_use]
+    pub const fn cookie(&self) -> u16 {
+        8 * self.names.len() as u16
     }
 
     /// Offset of the `n`th register for floating-point numbers, counted from 0.

@@ -1,10 +1,11 @@
 //! What of the context of a hit a handler reads.
 
-use sidestep_isa::RegisterSet;
 use sidestep_isa::live::Dead;
+use sidestep_isa::{Isa, RegisterSet};
 use sidestep_wire::{Hit, Regs, arch};
 
-/// Words of [`Regs`], a bit each: what a program reads.
+/// Words of the registers of a hit, and of what is behind them, a bit each: what a program reads.
+/// The constants are those of the processor that this is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Context(pub u64);
 
@@ -29,6 +30,18 @@ impl Context {
     /// Where Go's code has its goroutine, which the agent looks at.
     pub const GOROUTINE: Context = Context(bit(arch::GOROUTINE));
 
+    /// All that a handler in the target sees: the registers and what is behind them.
+    pub const NATIVE: Context = Context((1 << (Hit::CONTEXT / 8)) - 1);
+
+    /// What such a handler may change: the general registers but the stack pointer, and the
+    /// instruction pointer if it `redirects`.
+    #[must_use]
+    pub fn native_changes(redirects: bool) -> Context {
+        let registers = arch::REGISTERS.into_iter().filter(|at| *at != arch::STACK_POINTER);
+        let ip = redirects.then_some(arch::INSTRUCTION_POINTER);
+        Context(registers.chain(ip).fold(0, |set, at| set | bit(at)))
+    }
+
     /// What either reads.
     #[must_use]
     pub fn union(self, other: Context) -> Context {
@@ -37,9 +50,10 @@ impl Context {
 
     /// Machine registers among them but the stack pointer, one bit each by their number.
     #[must_use]
-    pub fn registers(self) -> RegisterSet {
-        let reads = |at: usize| at != arch::STACK_POINTER && self.has(at);
-        arch::REGISTERS.iter().enumerate().fold(0, |set, (number, at)| set | RegisterSet::from(reads(*at)) << number)
+    pub fn registers(self, isa: Isa) -> RegisterSet {
+        let words = isa.limits().context;
+        let reads = |at: u16| at != words.stack_pointer && self.has(at.into());
+        words.registers.iter().enumerate().fold(0, |set, (number, at)| set | RegisterSet::from(reads(*at)) << number)
     }
 
     pub(crate) fn has(self, offset: usize) -> bool {
@@ -47,43 +61,44 @@ impl Context {
     }
 
     /// What stays dead although this is read.
-    pub(crate) fn spare(self, dead: Dead) -> Dead {
-        Dead { regs: dead.regs & !self.registers(), flags: dead.flags && !self.has_flags() }
+    pub(crate) fn spare(self, isa: Isa, dead: Dead) -> Dead {
+        Dead { regs: dead.regs & !self.registers(isa), flags: dead.flags && !self.has_flags(isa) }
     }
 
     /// Whether the flags are read.
     #[must_use]
-    pub fn has_flags(self) -> bool {
-        self.has(arch::FLAGS)
+    pub fn has_flags(self, isa: Isa) -> bool {
+        self.has(isa.limits().context.flags.into())
     }
 
     /// Whether the stack pointer is read.
-    pub(crate) fn has_sp(self) -> bool {
-        self.has(arch::STACK_POINTER)
+    pub(crate) fn has_sp(self, isa: Isa) -> bool {
+        self.has(isa.limits().context.stack_pointer.into())
     }
 
     /// Whether the word behind the registers is read.
-    pub(crate) fn has_cookie(self) -> bool {
-        self.has(Hit::COOKIE)
+    pub(crate) fn has_cookie(self, isa: Isa) -> bool {
+        self.has(isa.limits().context.cookie().into())
     }
 
     /// Whether what is different behind a return is among them: the instruction pointer, the stack
     /// pointer, or the word that programs keep from the entry to the return.
     #[must_use]
-    pub fn has_frame(self) -> bool {
-        self.has_ip() || self.has_cookie() || self.has(arch::STACK_POINTER)
+    pub fn has_frame(self, isa: Isa) -> bool {
+        self.has_ip(isa) || self.has_cookie(isa) || self.has_sp(isa)
     }
 
     /// Whether registers are among them in which functions return their result.
     #[must_use]
-    pub fn has_result(self) -> bool {
-        arch::RESULTS.into_iter().any(|at| self.has(at))
+    pub fn has_result(self, isa: Isa) -> bool {
+        let words = isa.limits().context;
+        [words.result, words.second_result, words.float(0), words.float(1)].into_iter().any(|at| self.has(at.into()))
     }
 
     /// Whether the address of the probed instruction is among them.
     #[must_use]
-    pub fn has_ip(self) -> bool {
-        self.has(arch::INSTRUCTION_POINTER)
+    pub fn has_ip(self, isa: Isa) -> bool {
+        self.has(isa.limits().context.pc.into())
     }
 }
 
@@ -96,9 +111,35 @@ const fn bit(offset: usize) -> u64 {
 mod tests {
     use std::mem::offset_of;
 
-    use sidestep_isa::Isa;
+    use sidestep_wire::arch::a64;
+    use sidestep_wire::arch::x86::{self as arch, Hit, Regs};
 
     use super::*;
+
+    #[test]
+    fn the_words_of_arm64_are_those_that_its_context_is_made_of() {
+        let (isa, context) = (Isa::A64, Isa::A64.limits().context);
+        assert_eq!(8 * context.names.len(), size_of::<a64::Regs>());
+        assert_eq!(usize::from(context.floats_at), a64::Hit::FLOATS);
+        assert_eq!(8 * context.floats.len(), size_of_val(&a64::Hit::default().floats));
+        let words = [context.flags, context.cookie(), context.result, context.second_result, context.float(1)];
+        let [result, second, _, float] = a64::RESULTS;
+        assert_eq!(words.map(usize::from), [a64::FLAGS, a64::Hit::COOKIE, result, second, float]);
+        assert_eq!(context.registers.iter().map(|at| usize::from(*at)).collect::<Vec<_>>(), a64::REGISTERS);
+        let of = |name: &str| Context(bit(usize::from(context.offset(name).unwrap_or_else(|| panic!("no {name}")))));
+        for (number, name) in isa.limits().registers.iter().enumerate().filter(|(_, name)| **name != "sp") {
+            assert_eq!(of(name).registers(isa), 1 << number, "{name}");
+        }
+        assert!(of("sp").has_sp(isa) && of("sp").has_frame(isa) && of("sp").registers(isa) == 0);
+        assert!(of("pc").has_ip(isa) && of("pc").has_frame(isa) && !of("pc").has_flags(isa));
+        assert!(of("pstate").has_flags(isa) && !of("pstate").has_frame(isa));
+        assert!(of("x1").has_result(isa) && !of("x2").has_result(isa));
+        // The same bits are other words elsewhere.
+        assert!(!of("pc").has_ip(Isa::X64));
+        let live = of("x16").union(of("pstate"));
+        let dead = Dead { regs: 3 << 16, flags: true };
+        assert_eq!(live.spare(isa, dead), Dead { regs: 1 << 17, flags: false });
+    }
 
     #[test]
     fn the_words_of_the_context_are_those_that_it_is_made_of() {
@@ -118,6 +159,10 @@ mod tests {
             ] {
                 assert_eq!(context.offset(name).map(usize::from), Some(at), "{name}");
             }
+            let words = [context.flags, context.cookie(), context.result, context.second_result, context.float(1)];
+            let [result, second, _, float] = arch::RESULTS;
+            assert_eq!(words.map(usize::from), [arch::FLAGS, Hit::COOKIE, result, second, float]);
+            assert_eq!(context.registers.iter().map(|at| usize::from(*at)).collect::<Vec<_>>(), arch::REGISTERS);
             let named = |at: u16| context.words().find(|(_, known)| *known == at).map(|(name, _)| name);
             assert_eq!([context.result, context.second_result, context.pc].map(named), ["ax", "dx", "ip"].map(Some));
             assert_eq!([context.stack_pointer, context.goroutine].map(named), ["sp", "r14"].map(Some));

@@ -217,15 +217,13 @@ pub struct ThreadState {
 /// Pairs of words that [`ThreadState::masks`] holds.
 pub const MASKS: usize = 4;
 
-/// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume
-/// 2, NOP) with a displacement that says `side`.
-pub const TRAMPOLINE_MARK: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, b's', b'i', b'd', b'e'];
+pub use crate::arch::TRAMPOLINE_MARK;
 
 /// In front of the code that calls what is watched, which ends at the trampoline: two words of 64
 /// bits, the address of the session's [`Private`] and that of its agent's function `agent_real`,
-/// which other sessions ask. So far are they from the trampoline, in bytes; in 32-bit code there is
-/// no call.
-pub const TRAMPOLINE_HEAD: u64 = 16 + if cfg!(target_pointer_width = "64") { 4 } else { 0 };
+/// which other sessions ask. So far are they from the trampoline, in bytes; only x86-64 has such
+/// code.
+pub const TRAMPOLINE_HEAD: u64 = 16 + if cfg!(target_arch = "x86_64") { 4 } else { 0 };
 
 /// In front of a shadow stack.
 #[repr(C, align(8))]

@@ -409,7 +409,7 @@ impl Programs {
 
     /// Whether a program sends the thread somewhere else.
     pub fn redirects(&self, action: &Action) -> bool {
-        let program = |i: usize| self.at(i).is_some_and(|p| p.thunk.changes.has_ip() || p.replaces.is_some());
+        let program = |i: usize| self.at(i).is_some_and(|p| p.thunk.changes.has_ip(ISA) || p.replaces.is_some());
         [action.entry, action.exit].into_iter().flatten().any(program)
     }
 
@@ -522,7 +522,7 @@ impl Programs {
         let thunk = action.exit?;
         let program = self.at(thunk)?;
         // What differs between the exit and the return is not the same in a detour.
-        let same = !program.thunk.context.has_frame();
+        let same = !program.thunk.context.has_frame(ISA);
         sidestep_bpf::native::is_for(ISA).then(|| handler::Program {
             probe: number,
             thunk,
@@ -549,7 +549,7 @@ fn saved(vectors: sidestep_sys::Vectors) -> Vectors {
 
 /// Whether a program that runs at returns looks at the function's result, or may change it.
 pub(crate) fn uses_result(program: &Program) -> bool {
-    program.verified().is_none_or(|verified| context(verified).has_result())
+    program.verified().is_none_or(|verified| context(verified).has_result(ISA))
 }
 
 /// The registers that a program may change.

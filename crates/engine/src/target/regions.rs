@@ -174,7 +174,7 @@ impl Regions {
             context,
             changes,
             native: programs.env,
-            agent_xmm: blob.vectors_used(),
+            agent_vectors: blob.vectors_used(),
             self_pointer,
             hash_multiplier: HASH_MULTIPLIER as i32,
             hash_shift: HASH_SHIFT as u8,

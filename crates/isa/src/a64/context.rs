@@ -7,6 +7,16 @@ const fn x(number: u16) -> u16 {
     8 * number
 }
 
+/// x0 to x30 and the stack pointer.
+const REGISTERS: [u16; 32] = {
+    let (mut all, mut number) = ([0; 32], 0);
+    while number < 32 {
+        all[number as usize] = x(number);
+        number += 1;
+    }
+    all
+};
+
 /// The order is that of `struct user_pt_regs` (arch/arm64/include/uapi/asm/ptrace.h).
 pub static CONTEXT: Context = Context {
     names: &[
@@ -14,6 +24,8 @@ pub static CONTEXT: Context = Context {
         "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp", "pc",
         "pstate",
     ],
+    registers: &REGISTERS,
+    flags: x(33),
     aliases: &[("ip", "pc"), ("fp", "x29"), ("lr", "x30")],
     floats: &["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7"],
     // Behind the cookie.

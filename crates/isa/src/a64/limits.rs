@@ -33,6 +33,7 @@ pub const LIMITS: Limits = Limits {
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,
-    go: true,
+    // Nothing tells whether x28 is the goroutine where the function does not look at it.
+    go: false,
     context: &CONTEXT,
 };

@@ -62,6 +62,8 @@ pub const LIMITS: Limits = Limits {
 /// The registers in the context of a hit.
 pub static CONTEXT: Context = Context {
     names: &REGISTERS,
+    registers: &[],
+    flags: 8 * 17,
     aliases: &[],
     floats: &[],
     floats_at: 8 * 16,

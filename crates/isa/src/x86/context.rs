@@ -4,7 +4,11 @@ use crate::context::Context;
 
 /// Words by the registers' names in 64-bit code.
 mod at {
+    pub const R15: u16 = 0;
     pub const R14: u16 = 8;
+    pub const R13: u16 = 16;
+    pub const R12: u16 = 24;
+    pub const BP: u16 = 32;
     pub const BX: u16 = 40;
     pub const R11: u16 = 48;
     pub const R10: u16 = 56;
@@ -16,6 +20,7 @@ mod at {
     pub const SI: u16 = 104;
     pub const DI: u16 = 112;
     pub const IP: u16 = 128;
+    pub const FLAGS: u16 = 144;
     pub const SP: u16 = 152;
 }
 
@@ -25,6 +30,26 @@ pub static CONTEXT_64: Context = Context {
         "r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax",
         "ip", "cs", "flags", "sp", "ss",
     ],
+    // SDM volume 2, table 3-1.
+    registers: &[
+        at::AX,
+        at::CX,
+        at::DX,
+        at::BX,
+        at::SP,
+        at::BP,
+        at::SI,
+        at::DI,
+        at::R8,
+        at::R9,
+        at::R10,
+        at::R11,
+        at::R12,
+        at::R13,
+        at::R14,
+        at::R15,
+    ],
+    flags: at::FLAGS,
     aliases: &[("pc", "ip")],
     floats: &["xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"],
     // Behind the cookie.

@@ -134,6 +134,10 @@ fn sums(rng: &mut Rng, cases: &mut Cases) {
     let by = rng.below(64) as u32;
     cases.add(emit::lsl_imm(d, n, by), format!("lsl {}, {}, #{by}", text[0], text[1]));
     cases.add(emit::lsr_imm(d, n, by), format!("lsr {}, {}, #{by}", text[0], text[1]));
+    cases.add(emit::add_shifted(d, n, m, by), format!("add {three}, lsl #{by}"));
+    cases.add(emit::mul(d, n, m), format!("mul {three}"));
+    let width = rng.below(u64::from(64 - by)) as u32 + 1;
+    cases.add(emit::ubfx(d, n, by, width), format!("ubfx {}, {}, #{by}, #{width}", text[0], text[1]));
     let (value, quarter) = (rng.word() as u16, rng.below(4) as u32);
     for (name, word) in [
         ("movz", emit::movz(d, value, quarter)),
@@ -201,6 +205,7 @@ fn accesses(rng: &mut Rng, cases: &mut Cases) {
     let far = rng.below(4096) as i64 * 16;
     cases.add(emit::ldr_vector(q, Address::with(base, far)), format!("ldr q{q}, [{at}, #{far}]"));
     cases.add(emit::str_vector(q, Address::before(base, -16)), format!("str q{q}, [{at}, #-16]!"));
+    cases.add(emit::str_half_vector(q, Address::with(base, far / 2)), format!("str d{q}, [{at}, #{}]", far / 2));
 }
 
 fn fixed(cases: &mut Cases) {
@@ -280,6 +285,7 @@ fn what_has_no_encoding_is_an_error() {
     assert!(
         emit::ldp(x(1), x(1), Address::at(x(2))).is_err() && emit::ldp(x(0), x(1), Address::with(x(2), 4)).is_err()
     );
+    assert!(emit::ubfx(x(0), x(1), 60, 5).is_err() && emit::ubfx(x(0), x(1), 60, 0).is_err());
     assert!(emit::stxr(Size::Word, x(1), x(1), x(2)).is_err());
     let register = Reg::SP;
     assert_eq!(emit::br(Reg::SP), Err(EncodeError::Register { name: "br", register }));

@@ -1,16 +1,19 @@
 //! The detour of a plan with its handlers, and the patch that leads to it: what code generators of
 //! all instruction sets give.
 
+use sidestep_isa::passed::Passed;
 use sidestep_isa::patch::OutOfReach;
 use sidestep_isa::{Isa, RelocateError, Va};
-use sidestep_wire::{HandlerSwitch, TrapEntry};
+use sidestep_wire::{HandlerSwitch, TrapEntry, TrapRecord};
 
-use crate::codegen::handler::Handler;
-use crate::codegen::thunk::{Env, Thunks};
+use crate::codegen::handler::{AtExit, Handler, Program};
+use crate::codegen::thunk::{Env, Places, Thunks};
 #[cfg(feature = "toy")]
 use crate::codegen::toy;
 use crate::codegen::{a64, x86};
-use crate::policy::plan::Plan;
+use crate::context::Context;
+use crate::policy::lead::Lead;
+use crate::policy::plan::{DisplacedInsn, Plan, Technique};
 use crate::reason::NotBehind;
 
 /// A detour, ready to be written.
@@ -45,7 +48,8 @@ pub struct Detour {
     /// For each guard: offset of its system call from the site, offset of the guard in the detour.
     /// A thread that is about to make the call has to go through it.
     pub guards: Vec<(u16, u16)>,
-    /// Offset in the detour of the word that its gate goes by.
+    /// Offset in the detour of the word that its gate goes by. Where a jump has one instruction,
+    /// no site is inside it, and no detour has a gate.
     pub gate: Option<u16>,
     /// Of handlers that can be switched one by one: number of the probe, and how.
     pub switches: Vec<(u32, HandlerSwitch)>,
@@ -85,12 +89,6 @@ pub enum DetourError {
         /// Number of the program.
         program: usize,
     },
-    /// Detours are not generated for this instruction set.
-    #[error("there is no code generator for {isa:?}")]
-    NoGenerator {
-        /// The instruction set.
-        isa: Isa,
-    },
     /// Nothing can run behind the probed instruction.
     #[error(transparent)]
     NothingBehind(#[from] NotBehind),
@@ -120,7 +118,7 @@ pub fn build(
 ) -> Result<Detour, DetourError> {
     match plan.isa {
         Isa::X86 | Isa::X64 => x86::detour::build(plan, handlers, at, bias, thunks, env),
-        Isa::A64 => Err(DetourError::NoGenerator { isa: plan.isa }),
+        Isa::A64 => a64::detour::build(plan, handlers, at, bias, thunks, env),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::detour::build(plan, handlers, at, bias),
     }
@@ -133,5 +131,61 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
         Isa::A64 => Ok((a64::detour::patch(plan, bias, at)?, Vec::new())),
         #[cfg(feature = "toy")]
         Isa::Toy => Ok((toy::detour::patch(plan, bias, at)?, Vec::new())),
+    }
+}
+
+/// What the trap handler needs to count by itself, where counting is all.
+pub(crate) fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
+    let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts);
+    // What the trap handler does by itself goes through no gate.
+    let short = plan.before_handler == 0 && !plan.gate;
+    let counted = plan.technique == Technique::Trap && short && handlers.iter().all(counts);
+    let newest = handlers.last().filter(|_| counted)?.probe() + 1;
+    Some(TrapRecord { op: plan.emulated.map_or([0; 2], |op| op.0), newest, pad: 0 })
+}
+
+/// Pairs of offsets, if they are that short.
+pub(crate) fn short(pairs: Vec<(u64, u64)>) -> Option<Vec<(u16, u16)>> {
+    pairs.into_iter().map(|(from, to)| Some((u16::try_from(from).ok()?, u16::try_from(to).ok()?))).collect()
+}
+
+/// A lead that has lowered the stack pointer, and by how much: the handlers run with that undone,
+/// and the lead once more behind them.
+pub(crate) fn undo(lead: Lead) -> Option<(DisplacedInsn, i32)> {
+    match lead.passed {
+        Passed::Stack { bytes, .. } => Some((lead.insn, bytes)),
+        Passed::Nothing | Passed::Registers { .. } => None,
+    }
+}
+
+/// Whether a handler could tell that the stack pointer is not as it was in front of the lead, or
+/// changes what the lead does: not where counting is all, or code that is part of the detour and
+/// looks at nothing but other registers.
+pub(crate) fn sees_stack(handler: &Handler, isa: Isa) -> bool {
+    // Elsewhere a thunk runs all programs.
+    let in_detour = |program: &Program| isa == Isa::X64 && program.inline.is_some() && !program.context.has_sp(isa);
+    match handler {
+        Handler::Program(program) => !program.only_counts && !in_detour(program),
+        _ => true,
+    }
+}
+
+/// The thunks of a program.
+pub(crate) fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
+    thunks.programs.get(program.thunk).copied().flatten().ok_or(DetourError::NoThunk { program: program.thunk })
+}
+
+/// What the programs of a handler read of the context.
+pub(crate) fn reads(handler: &Handler, env: &Env) -> Context {
+    match handler {
+        Handler::Program(program) | Handler::Post(program) => program.context,
+        // Its arguments, which may be others than the probed function's.
+        Handler::Replace { .. } => Context(u64::MAX),
+        Handler::Exit { run: AtExit::Program(program), .. } => program.context,
+        Handler::Exit { .. }
+        | Handler::Agent { .. }
+        | Handler::Enter { .. }
+        | Handler::Return { .. }
+        | Handler::Guard { .. } => env.context,
     }
 }

@@ -5,7 +5,7 @@ use sidestep_isa::{Flow, Insn, Isa};
 use sidestep_wire::CopyPair;
 
 use crate::codegen::detour::Detour;
-use crate::codegen::x86;
+use crate::codegen::{a64, x86};
 use crate::policy::plan::Plan;
 
 impl Plan {
@@ -35,8 +35,8 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
     for (insn, (original, copy)) in plan.displaced.iter().zip(&detour.copies) {
         all.push(CopyPair { original: *original, copy: *copy });
         let Ok(decoded) = insn.decoded(plan.isa) else { continue };
-        if decoded.flow() == Flow::CallIndirect {
-            all.push(CopyPair { original: original | CopyPair::PUSHED, copy: copy + push_of_call(plan.isa) });
+        if let (Flow::CallIndirect, Some(len)) = (decoded.flow(), push_of_call(plan.isa)) {
+            all.push(CopyPair { original: original | CopyPair::PUSHED, copy: copy + len });
         }
         if decoded.is_trap() {
             let len = u16::from(insn.len);
@@ -52,13 +52,14 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
     all
 }
 
-/// Bytes of what the copy of an indirect call does before the call itself, which may fault.
-fn push_of_call(isa: Isa) -> u16 {
+/// Bytes of the push in the copy of an indirect call, behind which the call itself may fault; none
+/// where a call pushes nothing.
+fn push_of_call(isa: Isa) -> Option<u16> {
     match isa {
-        Isa::X86 | Isa::X64 => sidestep_isa::x86::relocate::push_of_call(isa) as u16,
-        Isa::A64 => 0,
+        Isa::X86 | Isa::X64 => Some(sidestep_isa::x86::relocate::push_of_call(isa) as u16),
+        Isa::A64 => None,
         #[cfg(feature = "toy")]
-        Isa::Toy => 0,
+        Isa::Toy => None,
     }
 }
 
@@ -67,7 +68,7 @@ fn push_of_call(isa: Isa) -> u16 {
 fn saves(detour: &Detour) -> Vec<CopyPair> {
     match detour.isa {
         Isa::X86 | Isa::X64 => x86::faults::saves(detour),
-        Isa::A64 => Vec::new(),
+        Isa::A64 => a64::faults::saves(detour),
         #[cfg(feature = "toy")]
         Isa::Toy => Vec::new(),
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::{Isa, Va};
 
+use crate::codegen::a64;
 pub use crate::codegen::x86::thunk::{
     RED_ZONE, SETS_THREAD_POINTER_LEN, native, sets_thread_pointer, thread_pointer_through_self,
 };
@@ -24,7 +25,7 @@ pub struct Env {
     pub isa: Isa,
     /// Address of the private region.
     pub private: Va,
-    /// Address of the first bucket of the lookup table; below 2 GiB, so that it fits a
+    /// Address of the first bucket of the lookup table; on x86 below 2 GiB, so that it fits a
     /// displacement.
     pub buckets: Va,
     /// Address of the array of missed counts.
@@ -50,10 +51,10 @@ pub struct Env {
     /// What they may change of it.
     pub changes: Context,
     /// The vector registers that the agent's code touches, a bit each.
-    pub agent_xmm: u32,
+    pub agent_vectors: u32,
     /// What programs are compiled for.
     pub native: Native,
-    /// Every thread has its thread pointer at `%fs:0`, now and from now on.
+    /// Every thread has its thread pointer at `%fs:0`, now and from now on; of x86.
     pub self_pointer: bool,
     /// Multiplier of the lookup hash (`wire::lookup`).
     pub hash_multiplier: i32,
@@ -208,8 +209,7 @@ pub fn thunks(
     match env.isa {
         Isa::X86 => x86::thunk::short::thunks(at, env, enter, programs),
         Isa::X64 => x86::thunk::thunks(at, env, enter, programs, ends, goroutine),
-        // No detour uses them.
-        Isa::A64 => (Vec::new(), Thunks::default()),
+        Isa::A64 => a64::thunk::thunks(at, env, enter, programs),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Thunks::default()),
     }
@@ -221,7 +221,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     match env.isa {
         Isa::X86 => x86::thunk::short::globals(at, env),
         Isa::X64 => x86::thunk::globals(at, env),
-        Isa::A64 => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
+        Isa::A64 => a64::thunk::globals(at, env),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
     }
@@ -233,7 +233,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
 pub fn interpreted(isa: Isa, stack: i32, len: usize) -> Interpreted {
     match isa {
         Isa::X86 | Isa::X64 => x86::thunk::interpreted(isa, stack, len),
-        Isa::A64 => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
+        Isa::A64 => a64::thunk::interpreted(stack, len),
         #[cfg(feature = "toy")]
         Isa::Toy => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
     }

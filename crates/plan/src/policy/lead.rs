@@ -16,8 +16,8 @@
 //!              jmp resume
 //! ```
 
-use sidestep_isa::Va;
 use sidestep_isa::passed::Passed;
+use sidestep_isa::{Isa, Va};
 
 use crate::context::Context;
 use crate::policy::plan::{DisplacedInsn, Plan};
@@ -49,12 +49,12 @@ impl Needs {
 
     /// Whether they can be satisfied behind an instruction that changes this.
     #[must_use]
-    pub(crate) fn allow(self, passed: Passed) -> bool {
+    pub(crate) fn allow(self, isa: Isa, passed: Passed) -> bool {
         match passed {
             Passed::Nothing => true,
-            Passed::Stack { flags, .. } => !(flags && self.reads.has_flags()),
+            Passed::Stack { flags, .. } => !(flags && self.reads.has_flags(isa)),
             Passed::Registers { regs, flags } => {
-                !self.changes && self.reads.registers() & regs == 0 && !(flags && self.reads.has_flags())
+                !self.changes && self.reads.registers(isa) & regs == 0 && !(flags && self.reads.has_flags(isa))
             }
         }
     }

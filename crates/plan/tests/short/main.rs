@@ -56,7 +56,7 @@ fn env(self_pointer: bool) -> Env {
         agent_signal: at(".agent_signal"),
         context: Context::ALL,
         changes: Context(word(offset_of!(Regs, rip))),
-        agent_xmm: 0b101,
+        agent_vectors: 0b101,
         self_pointer,
         hash_multiplier: HASH_MULTIPLIER as i32,
         hash_shift: HASH_SHIFT as u8,

@@ -7,6 +7,9 @@ use crate::header::PATCH_MAX;
 /// The patch of a trap: `brk #0x51de`.
 pub const BREAKPOINT: [u8; 4] = [0xc0, 0x3b, 0x2a, 0xd4];
 
+/// What a return trampoline begins with, by which other sessions know it: a jump over `side`.
+pub const TRAMPOLINE_MARK: [u8; 8] = [0x02, 0x00, 0x00, 0x14, b's', b'i', b'd', b'e'];
+
 /// Bytes of the jump that a patch is, which is `b`; `None`: the patch is no jump.
 #[must_use]
 pub const fn jump_end(patch: &[u8; PATCH_MAX]) -> Option<usize> {

@@ -6,6 +6,9 @@ use crate::header::PATCH_MAX;
 
 /// The patch of a trap: `int3`.
 pub const BREAKPOINT: [u8; 1] = [0xcc];
+/// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume
+/// 2, NOP) with a displacement that says `side`.
+pub const TRAMPOLINE_MARK: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, b's', b'i', b'd', b'e'];
 /// A prefix that a jump ignores: the segment override of `es` (SDM volume 2, 2.1.1).
 pub const NO_PREFIX: u8 = 0x26;
 /// First byte of a jump, behind its prefixes: `jmp rel32`.

@@ -103,6 +103,11 @@ pub fn str_vector(register: u8, address: Address) -> Encoded {
     one("str", 0x3c80_0000, 4, field("str", register.into(), 5, 0)?, address)
 }
 
+/// `str Dt`: the lower half of a vector register.
+pub fn str_half_vector(register: u8, address: Address) -> Encoded {
+    one("str", 0xfc00_0000, 3, field("str", register.into(), 5, 0)?, address)
+}
+
 fn pair(name: &'static str, word: u32, scale: u32, registers: [u32; 2], address: Address) -> Encoded {
     let form = match address.update {
         Update::None => 0b10,

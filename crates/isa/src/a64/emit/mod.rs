@@ -14,7 +14,7 @@ pub use branch::{
 };
 pub use memory::{
     Address, Barrier, Size, Update, dmb, ldadd, ldar, ldaxr, ldp, ldp_vector, ldr, ldr_vector, ldxr, mrs, msr, stlr,
-    stlxr, stp, stp_vector, str, str_vector, stxr, swp, system,
+    stlxr, stp, stp_vector, str, str_half_vector, str_vector, stxr, swp, system,
 };
 
 use crate::insn::RegisterSet;
@@ -145,6 +145,16 @@ pub fn add(to: Reg, first: Reg, second: Reg) -> Encoded {
     three("add", 0x8b00_0000, to, first, second)
 }
 
+/// `add Xd, Xn, Xm, lsl #by`
+pub fn add_shifted(to: Reg, first: Reg, second: Reg, by: u32) -> Encoded {
+    Ok(add(to, first, second)? | field("add", by.into(), 6, 0)? << 10)
+}
+
+/// `mul Xd, Xn, Xm`: the lower 64 bits.
+pub fn mul(to: Reg, first: Reg, second: Reg) -> Encoded {
+    three("mul", 0x9b00_7c00, to, first, second)
+}
+
 /// `sub Xd, Xn, Xm`
 pub fn sub(to: Reg, first: Reg, second: Reg) -> Encoded {
     three("sub", 0xcb00_0000, to, first, second)
@@ -186,6 +196,17 @@ pub fn lsl_imm(to: Reg, from: Reg, by: u32) -> Encoded {
 pub fn lsr_imm(to: Reg, from: Reg, by: u32) -> Encoded {
     let name = "lsr";
     Ok(0xd340_fc00 | field(name, by.into(), 6, 0)? << 16 | from.plain(name)? << 5 | to.plain(name)?)
+}
+
+/// `ubfx Xd, Xn, #from, #width`: these bits as a number.
+pub fn ubfx(to: Reg, source: Reg, from: u32, width: u32) -> Encoded {
+    let name = "ubfx";
+    let last = field(name, i64::from(from) + i64::from(width) - 1, 6, 0)?;
+    let first = field(name, from.into(), 6, 0)?;
+    if width == 0 {
+        return Err(EncodeError::Operand { name, value: 0 });
+    }
+    Ok(0xd340_0000 | first << 16 | last << 10 | source.plain(name)? << 5 | to.plain(name)?)
 }
 
 /// Which 16 bits `movz`, `movn` and `movk` write, and what happens to the others.

@@ -1,3 +1,5 @@
-//! arm64: what is written at sites. Detours are not generated yet.
+//! arm64: detours, and the code that they share.
 
 pub(crate) mod detour;
+pub(crate) mod faults;
+pub(crate) mod thunk;

@@ -107,7 +107,7 @@ impl<'i, 'a> Site<'i, 'a> {
         if !(index.is_start(asked) || first.is_nop()) {
             return Err(Reason::NotFirst { insn: first });
         }
-        let passed = first.passed().filter(|passed| needs.allow(*passed));
+        let passed = first.passed().filter(|passed| needs.allow(index.code.isa, *passed));
         let passed = passed.ok_or(Reason::StateLost { insn: first })?;
         if index.is_loop_head(first.va()) {
             return Err(Reason::LoopHead);

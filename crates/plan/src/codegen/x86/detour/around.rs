@@ -5,8 +5,8 @@ use sidestep_isa::x86::emit::Asm;
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::HandlerSwitch;
 
-use super::{call, inline, offsets, step, switch, switched, thunk_of};
-use crate::codegen::detour::DetourError;
+use super::{call, inline, offsets, step, switch, switched};
+use crate::codegen::detour::{DetourError, thunk_of};
 use crate::codegen::handler::{AtExit, Handler};
 use crate::codegen::thunk::{Env, Place, Side, Thunks};
 use crate::codegen::x86::thunk::RED_ZONE;

@@ -15,11 +15,10 @@ use std::rc::Rc;
 
 use sidestep_bpf::native::x86_64::{self as native, Code, Env as Native, Shape, compile};
 use sidestep_bpf::verify::Verified;
-use sidestep_isa::RegisterSet;
-use sidestep_isa::Va;
 use sidestep_isa::live::Dead;
 use sidestep_isa::patch::OutOfReach;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
+use sidestep_isa::{Isa, RegisterSet, Va};
 
 use super::saved::{ORDER, Saved};
 use crate::codegen::handler::Program;
@@ -58,7 +57,7 @@ pub fn program(
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
     let native = Native { attach_cookie: Some(program.cookie), func_ip: Some(program.func_ip.0), ..env.native };
     // What comes before the program must leave it what it reads.
-    let site = Site { dead: program.context.spare(dead), inside, ip: ip.0, native, inlined };
+    let site = Site { dead: program.context.spare(Isa::X64, dead), inside, ip: ip.0, native, inlined };
     if let Some(filter) = &program.filter {
         if let Some((code, saved)) = site.filter(filter) {
             let go = asm.label();
@@ -157,7 +156,7 @@ struct Site<'a> {
 impl Site<'_> {
     fn inline(&self, asm: &mut Asm, program: &Rc<Verified>, probe: u32, env: &Env) -> Option<Way> {
         // What the program reads of the site must not be used for finding the cells.
-        let read = Context(program.facts.context).registers();
+        let read = Context(program.facts.context).registers(Isa::X64);
         let free = |reg: &Reg| read & reg.bit() == 0 && *reg != Reg::Rax;
         let mut scratch: Vec<Reg> = ORDER.into_iter().filter(free).collect();
         scratch.sort_by_key(|reg| self.dead.regs & reg.bit() == 0);
@@ -199,7 +198,7 @@ impl Site<'_> {
         changes: impl Fn(&Code) -> (RegisterSet, bool),
     ) -> Option<Made> {
         let names_site = program.facts.calls(|helper| matches!(helper.name, "get_func_ip" | "get_attach_cookie"));
-        if names_site || Context(program.facts.context).has_ip() {
+        if names_site || Context(program.facts.context).has_ip(Isa::X64) {
             return self.compile_anew(program, shape, changes);
         }
         let none = native::Site { dead: 0, cells: None, sp: 0, ip: 0, cookie: None };
@@ -227,7 +226,7 @@ impl Site<'_> {
             let (changed, flags) = changes(&code);
             let saved = Saved::new(self.dead, changed, flags);
             // The flags would be where the program looks for a value of the site.
-            let clash = saved.has_flags() && Context(program.facts.context).registers() & Reg::Rax.bit() != 0;
+            let clash = saved.has_flags() && Context(program.facts.context).registers(Isa::X64) & Reg::Rax.bit() != 0;
             (!clash).then_some((Rc::new(code), saved))
         };
         // How much is pushed says where the site's stack pointer is; code that looks at it is as

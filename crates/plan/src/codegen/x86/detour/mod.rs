@@ -27,20 +27,17 @@ pub(crate) mod saved;
 pub use inline::Inlined;
 
 use sidestep_isa::live::Dead;
-use sidestep_isa::passed::Passed;
 use sidestep_isa::patch::OutOfReach;
 use sidestep_isa::relocate;
 use sidestep_isa::x86::emit::{Asm, Reg, TRAP_PATCH, jump_patch, short_jump_patch};
 use sidestep_isa::{Isa, Len, Va};
+use sidestep_wire::HandlerSwitch;
 use sidestep_wire::arch::x86::NO_PREFIX;
-use sidestep_wire::{HandlerSwitch, TrapRecord};
 
-use crate::codegen::detour::{Detour, DetourError};
-use crate::codegen::handler::{AtExit, Handler, Program};
+use crate::codegen::detour::{Detour, DetourError, reads, record, sees_stack, short, thunk_of, undo};
+use crate::codegen::handler::Handler;
 use crate::codegen::thunk::{Env, Place, Places, Side, Thunks};
 use crate::codegen::x86::thunk::{RED_ZONE, watched};
-use crate::context::Context;
-use crate::policy::lead::Lead;
 use crate::policy::plan::{DisplacedInsn, Patch, Plan, SiteKind, Technique};
 use around::Around;
 
@@ -93,7 +90,7 @@ fn build_with(
         handlers.into_iter().partition(|handler| matches!(handler, Handler::Post(_)));
     // In 32-bit code nothing lives below the stack pointer.
     let inside = plan.kind == SiteKind::Inside && !handlers.is_empty() && isa == Isa::X64;
-    let undone = plan.lead.filter(|_| handlers.iter().any(|handler| sees_stack(handler))).and_then(undo);
+    let undone = plan.lead.filter(|_| handlers.iter().any(|handler| sees_stack(handler, isa))).and_then(undo);
     if let Some((_, bytes)) = undone {
         step(&mut asm, bytes);
     }
@@ -106,7 +103,7 @@ fn build_with(
         // Programs see the registers of the site, also those that the function does not need.
         let dead = Dead { regs: plan.dead_regs, flags: plan.dead_flags };
         let later = handlers[i + 1..].iter().chain(&posts).chain(&placed);
-        let dead = later.fold(dead, |dead, later| reads(later, env).spare(dead));
+        let dead = later.fold(dead, |dead, later| reads(later, env).spare(isa, dead));
         let switch = singly.then(|| switch(&mut asm));
         match handler {
             Handler::Program(program) if isa == Isa::X86 => {
@@ -258,16 +255,6 @@ fn build_with(
     }))
 }
 
-/// What the trap handler needs to count by itself, where counting is all.
-fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
-    let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts);
-    // What the trap handler does by itself goes through no gate.
-    let short = plan.before_handler == 0 && !plan.gate;
-    let counted = plan.technique == Technique::Trap && short && handlers.iter().all(counts);
-    let newest = handlers.last().filter(|_| counted)?.probe() + 1;
-    Some(TrapRecord { op: plan.emulated.map_or([0; 2], |op| op.0), newest, pad: 0 })
-}
-
 /// See [`crate::codegen::detour::patch`].
 pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>), OutOfReach> {
     let site = plan.site.offset(bias);
@@ -293,10 +280,6 @@ fn stub(isa: Isa, at: Va, detour: Va) -> Vec<u8> {
         asm.jmp_far(detour);
     }
     asm.finish()
-}
-
-fn short(pairs: Vec<(u64, u64)>) -> Option<Vec<(u16, u16)>> {
-    pairs.into_iter().map(|(from, to)| Some((u16::try_from(from).ok()?, u16::try_from(to).ok()?))).collect()
 }
 
 fn offsets(site: Va, original: Va, asm: &Asm, at: Va) -> (u64, u64) {
@@ -372,47 +355,9 @@ fn relocated(asm: &mut Asm, insn: &DisplacedInsn, plan: &Plan, bias: i64) -> Res
     Ok(())
 }
 
-/// A lead that has lowered the stack pointer, and by how much: the handlers run with that undone,
-/// and the lead once more behind them.
-fn undo(lead: Lead) -> Option<(DisplacedInsn, i32)> {
-    match lead.passed {
-        Passed::Stack { bytes, .. } => Some((lead.insn, bytes)),
-        Passed::Nothing | Passed::Registers { .. } => None,
-    }
-}
-
-/// Whether a handler could tell that the stack pointer is not as it was in front of the lead, or
-/// changes what the lead does: not where counting is all, or code that is part of the detour and
-/// looks at nothing but other registers.
-fn sees_stack(handler: &Handler) -> bool {
-    match handler {
-        Handler::Program(program) => !program.only_counts && (program.inline.is_none() || program.context.has_sp()),
-        _ => true,
-    }
-}
-
 /// What every function may change at once, whatever its arguments are: `r11` belongs to what is
 /// between caller and callee (System V ABI, AMD64 supplement, 3.2.1).
 const AT_A_CALL: Dead = Dead { regs: 1 << Reg::R11 as u8, flags: true };
-
-fn thunk_of(program: &Program, thunks: &Thunks) -> Result<Places, DetourError> {
-    thunks.programs.get(program.thunk).copied().flatten().ok_or(DetourError::NoThunk { program: program.thunk })
-}
-
-/// What the programs of a handler read of the context.
-fn reads(handler: &Handler, env: &Env) -> Context {
-    match handler {
-        Handler::Program(program) | Handler::Post(program) => program.context,
-        // Its arguments, which may be others than the probed function's.
-        Handler::Replace { .. } => Context::ALL,
-        Handler::Exit { run: AtExit::Program(program), .. } => program.context,
-        Handler::Exit { .. }
-        | Handler::Agent { .. }
-        | Handler::Enter { .. }
-        | Handler::Return { .. }
-        | Handler::Guard { .. } => env.context,
-    }
-}
 
 /// Calls a thunk with the number of a probe.
 fn call(asm: &mut Asm, probe: u32, thunk: Places, place: Place) -> Result<(), OutOfReach> {

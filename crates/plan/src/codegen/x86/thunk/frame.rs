@@ -11,8 +11,8 @@
 
 use std::mem::offset_of;
 
-use sidestep_isa::RegisterSet;
 use sidestep_isa::x86::emit::{Asm, Reg};
+use sidestep_isa::{Isa, RegisterSet};
 use sidestep_wire::arch::x86::{self as arch, Hit, Regs};
 
 use crate::context::Context;
@@ -101,7 +101,7 @@ impl Frame {
     pub fn save(&self, asm: &mut Asm) {
         let context = self.context;
         asm.lea(Reg::Rsp, Reg::Rsp, -ABOVE);
-        if context.has_flags() {
+        if context.has_flags(Isa::X64) {
             asm.pushf();
             asm.pop_to(Reg::Rsp, regs!(eflags));
         }

@@ -8,10 +8,9 @@ use std::mem::offset_of;
 
 use sidestep_bpf::native::x86_64::{Code, Env as Native, Shape, Site, compile};
 use sidestep_bpf::pass::only_keeps;
-use sidestep_isa::RegisterSet;
-use sidestep_isa::Va;
 use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
+use sidestep_isa::{Isa, RegisterSet, Va};
 use sidestep_wire::arch::x86::Hit;
 use sidestep_wire::lookup::LookupTable;
 use sidestep_wire::private::{CALLS, CALLS_OFF};
@@ -76,12 +75,12 @@ impl Parts {
     /// `None` if the program cannot be a part of the code.
     fn new(env: &Env, end: &End, place: Place) -> Option<Parts> {
         let context = Context(end.program.facts.context);
-        let reads = context.registers();
+        let reads = context.registers(Isa::X64);
         match end.side {
-            Side::Enter if context.has_cookie() || !only_keeps(&end.program) => return None,
-            Side::Leave if Context(end.program.facts.context_written).has_cookie() => return None,
+            Side::Enter if context.has_cookie(Isa::X64) || !only_keeps(&end.program) => return None,
+            Side::Leave if Context(end.program.facts.context_written).has_cookie(Isa::X64) => return None,
             // That of the exit is not that of the return.
-            Side::Leave if context.has_sp() => return None,
+            Side::Leave if context.has_sp(Isa::X64) => return None,
             Side::Enter | Side::Leave => {}
         }
         // All probes of a slab share the code.
@@ -90,7 +89,7 @@ impl Parts {
             Side::Enter => (COOKIE.bit(), None),
             Side::Leave => (COOKIE.bit() | CELLS.bit(), Some(CELLS)),
         };
-        if context.has_ip() || reads & own != 0 {
+        if context.has_ip(Isa::X64) || reads & own != 0 {
             return None;
         }
         let dead = match place {

@@ -19,8 +19,7 @@ use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 pub use sidestep_isa::x86::emit::{SETS_THREAD_POINTER_LEN, sets_thread_pointer, thread_pointer_through_self};
 use sidestep_wire::LookupEntry;
-use sidestep_wire::arch::x86::Regs;
-use sidestep_wire::private::TRAMPOLINE_MARK;
+use sidestep_wire::arch::x86::{Regs, TRAMPOLINE_MARK};
 
 use crate::codegen::thunk::{End, Env, Globals, Place, Places, Program, Thunks};
 use crate::codegen::x86::detour::Inlined;
@@ -51,7 +50,7 @@ impl Place {
     fn frame(self, env: &Env, context: Context, changes: Context) -> Frame {
         // The detour's push and call.
         let above_sp = 16 + if self.is_stepped() { RED_ZONE } else { 0 };
-        Frame { xmm: env.agent_xmm, context, changes, above_sp, bare: self == Place::Bare }
+        Frame { xmm: env.agent_vectors, context, changes, above_sp, bare: self == Place::Bare }
     }
 }
 
@@ -131,7 +130,7 @@ fn hit(asm: &mut Asm, env: &Env, place: Place, watch: bool, goroutine: Option<i3
     }
     frame.save(asm);
     let probe = ABOVE + 8;
-    if env.context.has_ip() {
+    if env.context.has_ip(env.isa) {
         asm.load32(Reg::Rcx, Reg::Rbx, probe);
         program::load_site(asm, env);
         asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
@@ -215,7 +214,7 @@ pub(crate) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     // The slot becomes the real return address. Until then it still holds the trampoline's address:
     // that is how the agent sees, in a signal handler, that the frame is alive.
     asm.lea(Reg::Rsp, Reg::Rsp, -8);
-    let frame = Frame { xmm: env.agent_xmm, context: env.context, changes: env.changes, above_sp: 8, bare: false };
+    let frame = Frame { xmm: env.agent_vectors, context: env.context, changes: env.changes, above_sp: 8, bare: false };
     frame.save(&mut asm);
     find_entry(&mut asm, env);
     let no_entry = asm.label();

@@ -12,9 +12,7 @@ use std::mem::offset_of;
 
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::{Isa, Va};
-use sidestep_wire::arch::x86::{Hit, Regs};
-
-use super::Context;
+use sidestep_wire::arch::x86::Regs;
 
 /// A function of the target: `void function(context, data)` of the C ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,19 +69,6 @@ const HEADER_LEN: i32 = 64;
 const ARGUMENTS_32: i32 = 16;
 /// The direction flag, in the second byte of the flags.
 const DIRECTION: u8 = 0x04;
-
-impl Context {
-    /// All that a handler in the target sees: the registers and what is behind them.
-    pub const NATIVE: Context = Context(((1 << (Hit::CONTEXT / 8)) - 1) | Context::ALL.0);
-
-    /// What such a handler may change: the general registers but `rsp`, and the instruction pointer
-    /// if it `redirects`.
-    #[must_use]
-    pub fn native_changes(redirects: bool) -> Context {
-        let ip = 1 << (offset_of!(Regs, rip) / 8);
-        Context((ip - 1) | if redirects { ip } else { 0 })
-    }
-}
 
 /// Code that calls a function, for `at`: first for entries and returns, and for any other place,
 /// which may be the same. Gives the address of the second, too, which is a multiple of `align` as

@@ -60,7 +60,7 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
     asm.lea_index8(Reg::Rdx, Reg::Rdx, Reg::Rcx);
     asm.add_one(Reg::Rdx, 0, false);
     if place == Place::Exit {
-        if program.context.has_frame() {
+        if program.context.has_frame(env.isa) {
             // The return address is on top of the stack.
             asm.load(Reg::Rdx, Reg::Rbx, regs!(rsp));
             asm.load(Reg::Rcx, Reg::Rdx, 0);
@@ -68,11 +68,11 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
             asm.lea(Reg::Rdx, Reg::Rdx, 8);
             asm.store(Reg::Rbx, regs!(rsp), Reg::Rdx);
         }
-    } else if program.context.has_ip() {
+    } else if program.context.has_ip(env.isa) {
         load_site(asm, env);
         asm.store(Reg::Rbx, regs!(rip), Reg::Rcx);
     }
-    if program.context.has_cookie() {
+    if program.context.has_cookie(env.isa) {
         // It is for programs that watch the return, too.
         asm.store_imm(Reg::Rbx, hit!(cookie), 0);
     }
@@ -96,7 +96,7 @@ pub(super) fn run(asm: &mut Asm, env: &Env, program: &Program, place: Place) {
         asm.pop(Reg::R9);
         asm.store_imm(Reg::R9, offset_of!(ThreadState, busy) as i32, 0);
     }
-    if program.changes.has_ip() {
+    if program.changes.has_ip(env.isa) {
         let normal = asm.label();
         asm.load32(Reg::Rcx, Reg::Rbx, ABOVE + 8);
         load_site(asm, env);

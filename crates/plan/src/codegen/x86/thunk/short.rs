@@ -24,9 +24,9 @@ use std::mem::offset_of;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::ProbeDesc;
-use sidestep_wire::arch::x86::{Hit, Regs};
+use sidestep_wire::arch::x86::{Hit, Regs, TRAMPOLINE_MARK};
 use sidestep_wire::lookup::HASH_MULTIPLIER;
-use sidestep_wire::private::{MAX_DROPPED, TRAMPOLINE_MARK};
+use sidestep_wire::private::MAX_DROPPED;
 
 use super::frame::numbers;
 use super::{ENTRY_SHIFT, ENTRY_STATE, head};
@@ -69,12 +69,12 @@ const OVERRIDDEN: i32 = HIT + offset_of!(Hit, overridden) as i32;
 /// Saves registers as drawn above. `above_sp`: how far above the stack pointer at the start the
 /// site's stack pointer lies.
 fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
-    let xmm = numbers(env.agent_xmm);
+    let xmm = numbers(env.agent_vectors);
     asm.push(Reg::Rax);
     asm.flags_to_ax();
     asm.push(Reg::Rax);
     asm.lea(Reg::Rax, Reg::Rsp, 8);
-    if env.context.has_flags() {
+    if env.context.has_flags(env.isa) {
         asm.pushf();
     }
     asm.lea(Reg::Rsp, Reg::Rsp, -(XMM + 16 * xmm.len() as i32));
@@ -88,7 +88,7 @@ fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
     asm.store(Reg::Rbx, RAX, Reg::Rcx);
     asm.load(Reg::Rcx, Reg::Rax, -8);
     asm.store(Reg::Rbx, FLAGS, Reg::Rcx);
-    if env.context.has_flags() {
+    if env.context.has_flags(env.isa) {
         asm.load(Reg::Rcx, Reg::Rax, -12);
         asm.store(Reg::Rbx, REGS + offset_of!(Regs, eflags) as i32, Reg::Rcx);
     }
@@ -129,7 +129,7 @@ fn save(asm: &mut Asm, env: &Env, above_sp: i32) {
 /// Undoes [`save`]; `ebx` is the frame. What the called code changed of the context is in the
 /// registers then.
 fn restore(asm: &mut Asm, env: &Env) {
-    for (i, x) in numbers(env.agent_xmm).iter().enumerate() {
+    for (i, x) in numbers(env.agent_vectors).iter().enumerate() {
         asm.load_xmm(XMM + 16 * i as i32, *x);
     }
     asm.load(Reg::Rax, Reg::Rbx, FLAGS);
@@ -198,7 +198,7 @@ fn hit(asm: &mut Asm, env: &Env) {
     // stack: return, probe
     save(asm, env, 8);
     asm.store_imm(Reg::Rbx, OVERRIDDEN, 0);
-    let ip = env.context.has_ip() || env.changes.has_ip();
+    let ip = env.context.has_ip(env.isa) || env.changes.has_ip(env.isa);
     if ip {
         load_site(asm, env);
         asm.store(Reg::Rbx, RIP, Reg::Rcx);
@@ -212,7 +212,7 @@ fn hit(asm: &mut Asm, env: &Env) {
     asm.store(Reg::Rsp, 12, Reg::Rcx);
     asm.call_any(env.agent_hit);
 
-    if env.changes.has_ip() {
+    if env.changes.has_ip(env.isa) {
         let normal = asm.label();
         load_site(asm, env);
         asm.cmp_mem(Reg::Rbx, RIP, Reg::Rcx);
