@@ -18,7 +18,7 @@ use crate::out::{json, label};
 const ENTRY: &str = "
     r6 = r1
     call 5 // ktime_get_ns
-    *(u64 *)(r6 + 168) = r0
+    *(u64 *)(r6 + KEPT) = r0
     r0 = 0
     exit
 ";
@@ -35,7 +35,7 @@ const PER_PROBE: &str = "
 const EXIT: &str = "
     r6 = r1
     call 5 // ktime_get_ns
-    r7 = *(u64 *)(r6 + 168)
+    r7 = *(u64 *)(r6 + KEPT)
     if r7 s<= r0 goto passed
     r0 = r7
 passed:
@@ -75,8 +75,10 @@ fn bundle(per_function: bool) -> anyhow::Result<Bundle> {
     let mut bundle = Bundle { maps: vec![BundleMap { map, per_probe: per_function }], ..Bundle::default() };
     let sum = (Histogram::SUM * 8).to_string();
     let exit = EXIT.replace("INDEX", if per_function { PER_PROBE } else { ONE });
-    bundle.add("entry", &sidestep_bpf::assemble(ENTRY)?)?;
-    bundle.add("exit", &sidestep_bpf::assemble(&exit.replace("SUM", &sum))?)?;
+    // Of the context: what stays from the entry of a call to its return.
+    let kept = sidestep_engine::COOKIE.start.to_string();
+    bundle.add("entry", &sidestep_bpf::assemble(&ENTRY.replace("KEPT", &kept))?)?;
+    bundle.add("exit", &sidestep_bpf::assemble(&exit.replace("SUM", &sum).replace("KEPT", &kept))?)?;
     Ok(bundle)
 }
 

@@ -1,12 +1,12 @@
 //! Numbers: into `r0`.
 
 use sidestep_bpf::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
-use sidestep_isa::{Context, Isa};
+use sidestep_isa::Context;
 
 use super::super::ast::{BinaryOp, Point, Step};
 use super::super::checked::{Builtin, Checked, Timer, Value, ValueKind};
 use super::super::types::Type;
-use super::{COMMAND, COOKIE, Clock, Lower, POINT, Place, SCRATCH, Site, helper};
+use super::{COMMAND, Clock, Lower, POINT, Place, SCRATCH, Site, helper};
 use crate::build::Label;
 
 /// A number that no stack has.
@@ -131,7 +131,7 @@ impl Lower<'_, '_> {
 
     /// Where the registers are.
     pub(super) fn context(&self) -> &'static Context {
-        Isa::with_word(self.shared.checked.word).limits().context
+        self.shared.context()
     }
 
     /// A word of the context into `dst`.
@@ -405,7 +405,7 @@ impl Lower<'_, '_> {
             Builtin::Latency => {
                 self.shared.needs_stamp = true;
                 self.out.call(helper::NSECS);
-                self.out.load(Size::Dw, Reg::R1, Reg::R6, COOKIE);
+                self.register(Reg::R1, self.context().cookie());
                 self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
             }
             Builtin::Cpu => self.out.call(helper::CPU),

@@ -24,6 +24,7 @@ use std::collections::HashMap;
 
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::{Program, Reg};
+use sidestep_isa::{Context, Isa};
 
 use super::ast::{Point, Provider};
 use super::checked::{self, Checked, PER_THREAD};
@@ -45,8 +46,6 @@ const CALLS: u32 = 16 * 1024;
 pub const INLINE_ROUNDS: u64 = 1000;
 /// Processes whose names are kept at a time.
 const NAMED: u32 = 4096;
-/// Where the word of a call is in the context: it is kept from the entry to the return.
-const COOKIE: i16 = 168;
 /// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of
 /// the session.
 pub const POINT: u64 = 1 << 63;
@@ -187,7 +186,9 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
                     };
                     let entry = match shared.in_word {
                         _ if site != Site::Return => None,
-                        _ if std::mem::take(&mut shared.needs_stamp) => Some(programs.stamp()?),
+                        _ if std::mem::take(&mut shared.needs_stamp) => {
+                            Some(programs.stamp(shared.context().cookie())?)
+                        }
                         Some(InWord { setter, reader }) if reader == number => {
                             shared.block = setter;
                             let setter = &checked.blocks[setter];
@@ -277,14 +278,14 @@ impl Programs {
         self.all.len() - 1
     }
 
-    fn stamp(&mut self) -> Result<usize, LowerError> {
+    fn stamp(&mut self, cookie: u16) -> Result<usize, LowerError> {
         if let Some(stamp) = self.stamp {
             return Ok(stamp);
         }
         let mut out = Builder::new();
         out.mov(Reg::R6, Reg::R1);
         out.call(helper::NSECS);
-        out.put(Reg::R6, COOKIE, Reg::R0);
+        out.put(Reg::R6, cookie as i16, Reg::R0);
         out.mov_imm(Reg::R0, 0);
         out.push(sidestep_bpf::Insn::Exit);
         let stamp = self.add(out.finish()?);
@@ -366,6 +367,13 @@ struct Shared<'a> {
     block: usize,
     /// `self` is in the word of the call.
     in_word: Option<InWord>,
+}
+
+impl Shared<'_> {
+    /// Where the registers are.
+    fn context(&self) -> &'static Context {
+        Isa::with_word(self.checked.word).limits().context
+    }
 }
 
 /// Where a program runs, as far as its code depends on it.

@@ -17,7 +17,7 @@ use super::super::ast::{Point, Provider};
 use super::super::checked::{Block, Checked, Op, Value};
 use super::super::types::Type;
 use super::text::At;
-use super::{COOKIE, FIRST, Lower, Site, helper};
+use super::{FIRST, Lower, Site, helper};
 
 /// Bytes of a key: where the return address is, and the address of the function. (Of Go functions,
 /// whose stacks move, the first word is made of the goroutine and the distance from the end of its
@@ -87,7 +87,7 @@ impl Lower<'_, '_> {
     /// A number into `r0`; 0 if nothing was assigned.
     pub(super) fn own_number(&mut self, index: usize) {
         if self.shared.in_word.is_some() {
-            self.out.load(Size::Dw, Reg::R0, Reg::R6, COOKIE);
+            self.register(Reg::R0, self.context().cookie());
             return;
         }
         let used = self.used;
@@ -120,7 +120,7 @@ impl Lower<'_, '_> {
     pub(super) fn set_own(&mut self, index: usize, value: &Value) {
         if self.shared.in_word.is_some() {
             self.int(value);
-            self.out.put(Reg::R6, COOKIE, Reg::R0);
+            self.out.put(Reg::R6, self.context().cookie() as i16, Reg::R0);
             return;
         }
         let used = self.used;
