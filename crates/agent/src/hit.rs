@@ -153,9 +153,9 @@ fn entered(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u3
         return false;
     }
     if desc.flow == ENTER {
-        // SAFETY: such probes are only put on function entries, where the stack pointer leads to
-        // the return address.
-        if unsafe { shadow::kept::remember(agent, thread, stack_pointer, probe, hit.cookie()) } {
+        // SAFETY: such probes are only put on function entries.
+        let ret = unsafe { arch::returns_to(hit.regs(), stack_pointer) };
+        if shadow::kept::remember(agent, thread, stack_pointer, ret, probe, hit.cookie()) {
             places::keep(desc, stack_pointer);
         } else {
             places::leave(desc, stack_pointer);
@@ -196,17 +196,17 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
     }
     if desc.exit != 0 {
         let regs = hit.regs();
-        // SAFETY: an exit is executed with the return address on top of the stack. The registers
-        // are those of the hit of this place, which the thunk keeps on its stack.
+        // SAFETY: an exit is executed with the return address in its place. The registers are those
+        // of the hit of this place, which the thunk keeps on its stack.
         let site = unsafe {
-            let ret = arch::read_word(slot);
+            let ret = arch::returns_to(regs, slot);
             let real = match ret == agent.private().trampoline {
                 true => shadow::real_return(agent, Some(thread), slot).unwrap_or(ret),
                 false => ret,
             };
             let site = (arch::register(regs, INSTRUCTION_POINTER), arch::register(regs, STACK_POINTER));
             arch::set_register(regs, INSTRUCTION_POINTER, real);
-            arch::set_register(regs, STACK_POINTER, slot.wrapping_add(arch::WORD).wrapping_add(desc.drops));
+            arch::set_register(regs, STACK_POINTER, slot.wrapping_add(arch::POPPED).wrapping_add(desc.drops));
             site
         };
         hit.begin(u64::from(probe) | Hit::RETURNED, cookie);

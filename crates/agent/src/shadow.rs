@@ -399,8 +399,12 @@ fn search_others(agent: Agent, not: Option<Thread>, slot: u64) -> Option<(Thread
     others.filter_map(|other| Some((other, find(other, slot)?))).max_by_key(|(_, entry)| entry.time())
 }
 
-/// Does the stack slot of an entry still hold what it must hold if the frame is alive?
+/// Does the stack slot of an entry still hold what it must hold if the frame is alive? Where the
+/// return address is in a register there is no telling.
 fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
+    if arch::LINKS {
+        return true;
+    }
     match safe_read::word(agent, entry.slot) {
         Some(word) => {
             let restored = entry.probe & (ShadowEntry::RESTORED | ShadowEntry::KEPT) != 0;

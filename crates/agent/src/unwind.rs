@@ -177,11 +177,11 @@ impl Frames {
                 };
                 (base.wrapping_add(rule.offset as u64), rule.bp, rule.bx)
             };
-            let slot = cfa.wrapping_sub(arch::WORD);
+            let slot = if arch::LINKS { saved(bx_words, cfa, 0) } else { cfa.wrapping_sub(arch::WORD) };
             if slot < sp || slot % arch::WORD != 0 {
                 break;
             }
-            let Some(word) = self.stack.word(agent, slot) else { break };
+            let Some(word) = self.stack.word(agent, slot).map(arch::unsigned) else { break };
             if word == trampoline || word == 0 {
                 break;
             }
@@ -199,7 +199,7 @@ impl Frames {
     /// Goes to the caller.
     fn step(&mut self) -> Option<()> {
         match self.next {
-            Next::Entered => self.leave(self.sp.wrapping_add(arch::WORD)),
+            Next::Entered => self.leave(self.sp.wrapping_add(if arch::LINKS { 0 } else { arch::WORD })),
             Next::Called | Next::Exact => self.caller(),
             Next::Here | Next::End => None,
         }
@@ -229,6 +229,10 @@ impl Frames {
             kind => return self.without_rule(kind),
         };
         let cfa = if rule.kind == MEMORY { self.read(at)?.wrapping_add(rule.plus as u64) } else { at };
+        // A function that has called another one has the return address somewhere else.
+        if arch::LINKS && self.next == Next::Called && rule.bx == 0 && rule.flags & UnwindRule::BX_BY_BP == 0 {
+            return None;
+        }
         (self.bp, self.bx) = match rule.flags {
             0 => (saved(rule.bp, cfa, self.bp), saved(rule.bx, cfa, self.bx)),
             flags => {
@@ -259,11 +263,13 @@ impl Frames {
         is_known.then(|| unsafe { self.regs.cast::<u64>().add(base.into()).read_volatile() })
     }
 
-    /// To the caller, whose stack pointer this is: its return address is below.
+    /// To the caller, whose stack pointer this is: the return address is below, or where the link
+    /// register is.
     #[inline(always)]
     fn leave(&mut self, cfa: u64) -> Option<()> {
-        let slot = cfa.wrapping_sub(arch::WORD);
-        if slot < self.sp || slot % arch::WORD != 0 {
+        let slot = if arch::LINKS { self.bx } else { cfa.wrapping_sub(arch::WORD) };
+        let least = if arch::LINKS { cfa } else { slot };
+        if least < self.sp || slot % arch::WORD != 0 {
             return None;
         }
         let pc = self.return_address(slot)?;
@@ -279,7 +285,7 @@ impl Frames {
     /// The return address in a stack slot, also if it was replaced.
     #[inline(always)]
     fn return_address(&mut self, slot: u64) -> Option<u64> {
-        let word = self.read(slot)?;
+        let word = arch::unsigned(self.read(slot)?);
         if word != self.agent.private().trampoline {
             return Some(word);
         }
@@ -331,7 +337,7 @@ impl Frames {
         if self.table.is_some() && !return_address::is_behind_call(self.agent, pc) {
             return None;
         }
-        self.bp = frame;
+        (self.bp, self.bx) = (frame, if arch::LINKS { frame.wrapping_add(arch::WORD) } else { self.bx });
         self.go(pc, frame.wrapping_add(2 * arch::WORD))
     }
 }

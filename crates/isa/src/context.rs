@@ -30,6 +30,9 @@ pub struct Context {
     pub stack_pointer: u16,
     /// Offset of the register in which Go's code has its goroutine.
     pub goroutine: u16,
+    /// Offset of the register in which calls leave the return address; `None`: they leave it on the
+    /// stack, at the stack pointer.
+    pub link: Option<u16>,
 }
 
 impl Context {
@@ -55,6 +58,12 @@ impl Context {
     #[must_use]
     pub const fn cookie(&self) -> u16 {
         8 * self.names.len() as u16
+    }
+
+    /// Words on the stack at the entry of a function before its first argument there.
+    #[must_use]
+    pub const fn words_before_arguments(&self) -> u8 {
+        if self.link.is_some() { 0 } else { 1 }
     }
 
     /// Offset of the `n`th register for floating-point numbers, counted from 0.

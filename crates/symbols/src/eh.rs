@@ -80,6 +80,7 @@ pub(crate) fn walk<'e>(
     let bases = BaseAddresses::default().set_eh_frame(section.va.0).set_text(va_of(".text")).set_got(va_of(".got"));
     let mut eh_frame = EhFrame::new(data, LittleEndian);
     eh_frame.set_address_size(elf.isa.word() as u8);
+    eh_frame.set_vendor(crate::arch::of(elf.isa).vendor);
     let mut cies = HashMap::new();
     let text = elf.text_ranges();
 

@@ -2,7 +2,7 @@
 //! instructions.
 //!
 //! Of the registers only those are kept by which compilers find frames: stack pointer, frame
-//! pointer, `rbx`. (Register numbers: the psABIs of x86-64, table "DWARF Register Number Mapping",
+//! pointer, `rbx`; on arm64, the link register in place of that. (Register numbers: the psABIs of x86-64, table "DWARF Register Number Mapping",
 //! and of i386.)
 
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ pub struct Rule {
     pub cfa: Cfa,
     /// The caller's frame pointer.
     pub bp: Saved,
-    /// The caller's `rbx` or `ebx`.
+    /// The caller's `rbx` or `ebx`. On arm64, the return address.
     pub bx: Saved,
 }
 
@@ -217,9 +217,12 @@ impl Reader<'_, '_> {
             };
             let start = row.start_address();
             end = row.end_address();
+            let is_linked = self.machine.entered_at == 0;
             let caller = match row.register(self.machine.registers.ip) {
+                // Where it is not said, the return address still is in its register.
+                RegisterRule::Undefined | RegisterRule::SameValue | RegisterRule::Offset(_) if is_linked => None,
                 RegisterRule::Undefined => Some(Cfa::Outermost),
-                RegisterRule::Offset(at) if self.machine.entered_at != 0 && at == -self.machine.entered_at => None,
+                RegisterRule::Offset(at) if !is_linked && at == -self.machine.entered_at => None,
                 _ => Some(Cfa::Strange),
             };
             if let Some(cfa) = caller {

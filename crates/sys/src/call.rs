@@ -287,7 +287,7 @@ impl Calls {
         }
         let regs = thread.regs;
         let bytes = Frame::new(frame, &regs.settled(process), &fp, mask, gadgets).0;
-        let active = Active {
+        let mut active = Active {
             pid,
             tid,
             owner,
@@ -303,6 +303,9 @@ impl Calls {
         if let Err(e) = process.write(frame, &bytes) {
             active.clean(process)?;
             return Err(e.into());
+        }
+        if active.regs.hides_restart(process) {
+            active.find_restart()?;
         }
         Ok(active)
     }
@@ -334,6 +337,21 @@ impl Active {
         self.to_syscall_stop(nr)?;
         self.stands = Stands::Call;
         Ok(self.regs_now()?.result())
+    }
+
+    /// The thread goes to the system call that it is about to make, which shows how the kernel would
+    /// have gone on with it, and does not make it. If we die meanwhile, which takes some ten
+    /// microseconds, its signals stay blocked.
+    fn find_restart(&mut self) -> Result<(), CallError> {
+        self.block_signals()?;
+        self.stands = Stands::Not;
+        self.to_syscall_stop(0)?;
+        let entry = self.regs_now()?;
+        self.regs.set_call_number(&entry);
+        self.check("set the registers of", ptrace::set_regs(self.tid, &entry.before_syscall()))?;
+        self.to_syscall_stop(0)?;
+        self.stands = Stands::Call;
+        Ok(())
     }
 
     /// Before it executes anything for us.

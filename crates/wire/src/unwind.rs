@@ -14,6 +14,8 @@
 //!   [u16; rows]   its number
 //! ```
 
+use crate::arch;
+
 /// Head of the table.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -78,7 +80,7 @@ pub struct UnwindRule {
     /// Where the caller's frame pointer is: words from the CFA; 0 = unchanged,
     /// [`UnwindRule::LOST`].
     pub bp: i16,
-    /// The same for the caller's `rbx`.
+    /// The same for the caller's `rbx`. On arm64, where this frame's return address is.
     pub bx: i16,
     /// See [`UnwindKind`].
     pub offset: i32,
@@ -90,11 +92,11 @@ impl UnwindRule {
     /// Number of the rule of code about which nothing is known.
     pub const UNKNOWN: u16 = 0;
     /// `base`: the frame pointer.
-    pub const BP: u8 = 4;
-    /// `base`: `rbx`.
-    pub const BX: u8 = 5;
+    pub const BP: u8 = (arch::FRAME_POINTER / 8) as u8;
+    /// `base`: `rbx`; on arm64, the link register.
+    pub const BX: u8 = (arch::FRAME_BASE / 8) as u8;
     /// `base`: the stack pointer.
-    pub const SP: u8 = 19;
+    pub const SP: u8 = (arch::STACK_POINTER / 8) as u8;
     /// `bp`, `bx`: nowhere.
     pub const LOST: i16 = i16::MIN;
     /// Bit of `flags`: `bp` counts from this frame's frame pointer, and 0 is a place, too.

@@ -6,6 +6,8 @@ use core::arch::x86::_rdtsc;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::_rdtsc;
 
+use sidestep_wire::Regs;
+
 use super::{SI_ADDR, UCONTEXT_RESTORER, UCONTEXT_TRAPNO, WORD, nr, read_word, syscall, write_word};
 
 /// Number of the exception after a single step (`X86_TRAP_DB`).
@@ -16,6 +18,30 @@ pub const SINGLE_STEP: u64 = 1 << 8;
 pub const BREAKPOINT_CODE: i32 = 0x80;
 /// How far behind a breakpoint the instruction pointer is when its signal comes.
 pub const BEHIND_BREAKPOINT: u64 = 1;
+/// Calls leave the return address on the stack.
+pub const LINKS: bool = false;
+/// How far behind a return the stack pointer is above the one in front of it.
+pub const POPPED: u64 = WORD;
+
+/// The return address of a function, at its entry or in front of its return. `slot` is the stack
+/// pointer there.
+///
+/// # Safety
+/// It is such a place: the return address is on top of the stack.
+#[inline(always)]
+#[must_use]
+pub unsafe fn returns_to(_: *const Regs, slot: u64) -> u64 {
+    // SAFETY: the caller promises that the return address is there.
+    unsafe { read_word(slot) }
+}
+
+/// A return address as it is.
+#[inline(always)]
+#[must_use]
+pub const fn unsigned(address: u64) -> u64 {
+    address
+}
+
 /// Bytes of the jump at a site.
 pub const JUMP_LEN: u64 = 5;
 /// Bytes below the stack pointer of which the kernel writes some when it puts a signal's frame

@@ -14,20 +14,13 @@ use core::sync::atomic::Ordering;
 use sidestep_wire::{Call as Fields, ShadowEntry};
 
 use super::{Entry, SEARCHES, Stack, drop_copy, drop_dead_top, drop_top, is_alive, len, reserve, trim};
-use crate::arch;
 use crate::memory::{Agent, Call, Thread};
 
-/// Remembers a call whose return address is at `slot`. False: there is no memory for it. Calls that
+/// Remembers a call that will return to `ret`. `slot` is the stack pointer at its entry, where the
+/// return address is, unless that is in a register. False: there is no memory for it. Calls that
 /// are not seen to end are the difference of what entries and exits have counted.
-///
-/// # Safety
-/// `slot` is the stack slot of a return address, at the entry of a function on this thread: it is
-/// readable.
 #[inline(always)]
-pub unsafe fn remember(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: u64) -> bool {
-    // SAFETY: the caller promises that `slot` is the stack slot of a return address, so it is
-    // readable (section "Safety" above).
-    let ret = unsafe { arch::read_word(slot) };
+pub fn remember(agent: Agent, thread: Thread, slot: u64, ret: u64, probe: u32, cookie: u64) -> bool {
     let moves = have_moved(agent);
     // Calls of one slot are told apart by their time if they may be of different threads.
     let time = if moves { agent.monotonic() } else { 0 };

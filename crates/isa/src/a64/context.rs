@@ -56,4 +56,5 @@ pub static CONTEXT: Context = Context {
     pc: x(32),
     stack_pointer: x(31),
     goroutine: x(28),
+    link: Some(x(30)),
 };

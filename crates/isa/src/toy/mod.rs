@@ -74,6 +74,7 @@ pub static CONTEXT: Context = Context {
     pc: 8 * 15,
     stack_pointer: 8 * SP as u16,
     goroutine: 0,
+    link: None,
 };
 
 /// What makes a system call, as bytes.

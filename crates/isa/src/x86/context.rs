@@ -63,6 +63,7 @@ pub static CONTEXT_64: Context = Context {
     pc: at::IP,
     stack_pointer: at::SP,
     goroutine: at::R14,
+    link: None,
 };
 
 /// Of 32-bit programs, which have the same words. All arguments are on the stack.

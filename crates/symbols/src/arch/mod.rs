@@ -33,8 +33,11 @@ pub(crate) struct Arch {
     pub names_by_table: bool,
     /// Arguments of functions are on the stack.
     pub arguments_on_stack: bool,
-    /// How far below the canonical frame address a call leaves the stack pointer, in bytes.
+    /// How far below the canonical frame address a call leaves the stack pointer, in bytes. 0: the
+    /// return address is in a register, and not on the stack.
     pub entered_at: i64,
+    /// Which extensions of DWARF its unwind information has.
+    pub vendor: gimli::Vendor,
     /// Its registers in DWARF.
     pub registers: Registers,
 }
@@ -43,7 +46,8 @@ pub(crate) struct Arch {
 pub(crate) struct Registers {
     pub sp: Register,
     pub bp: Register,
-    /// Another one that unwind information restores frames by.
+    /// Another one that unwind information restores frames by; where calls leave the return address
+    /// in a register, that one.
     pub bx: Register,
     /// The one that has the return address, as unwind information sees it.
     pub ip: Register,

@@ -43,6 +43,15 @@ impl Regs {
         regs
     }
 
+    /// Does no register tell whether a system call that is about to be made is one that the kernel
+    /// restarts? One always does.
+    pub(crate) fn hides_restart(&self, _: &Process) -> bool {
+        false
+    }
+
+    /// See [`Regs::hides_restart`].
+    pub(crate) fn set_call_number(&mut self, _: &Regs) {}
+
     /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`),
     /// which a signal return would throw away?
     pub(crate) fn restarts_from_block(&self) -> bool {

@@ -59,9 +59,9 @@ pub const REGISTERS: [usize; 32] = {
 pub const STACK_POINTER: usize = offset_of!(Regs, sp);
 /// Where it has the frame pointer.
 pub const FRAME_POINTER: usize = x(29);
-/// Where it has the other register that unwind information restores frames by
+/// Where it has the link register, which unwind information says the place of
 /// ([`UnwindRule::BX`](crate::UnwindRule::BX)).
-pub const FRAME_BASE: usize = x(19);
+pub const FRAME_BASE: usize = x(30);
 /// Where it has what functions return, if that is a word.
 pub const RESULT: usize = x(0);
 /// Where it has the address of the instruction.

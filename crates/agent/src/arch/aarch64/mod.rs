@@ -87,8 +87,32 @@ pub const UCONTEXT_IP: usize = UCONTEXT_SP + 8;
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_IP + 8;
 /// Offset of the interrupted frame pointer.
 pub const UCONTEXT_BP: usize = UCONTEXT_REGISTERS + 29 * 8;
-/// Offset of the interrupted `x19`.
-pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 19 * 8;
+/// Offset of the interrupted link register.
+pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 30 * 8;
+/// Calls leave the return address in a register.
+pub const LINKS: bool = true;
+/// How far behind a return the stack pointer is above the one in front of it.
+pub const POPPED: u64 = 0;
+
+/// The return address of a function, at its entry or in front of its return. `slot` is the stack
+/// pointer there.
+///
+/// # Safety
+/// `regs` are the registers of such a hit.
+#[inline(always)]
+#[must_use]
+pub unsafe fn returns_to(regs: *const Regs, _slot: u64) -> u64 {
+    // SAFETY: the caller promises the registers of a hit.
+    unsigned(unsafe { super::register(regs, sidestep_wire::arch::FRAME_BASE) })
+}
+
+/// A return address without the signature that `paciasp` puts into its upper bits, which no address
+/// has where addresses have 48 bits.
+#[inline(always)]
+#[must_use]
+pub const fn unsigned(address: u64) -> u64 {
+    address & 0xffff_ffff_ffff
+}
 /// Offset of `si_addr` in `siginfo_t`.
 pub const SI_ADDR: usize = 16;
 

@@ -360,11 +360,11 @@ impl Lower<'_, '_> {
         match builtin {
             Builtin::Arg(n) if matches!(self.site, Site::Usdt(_)) => self.usdt_argument(n),
             Builtin::Arg(n) => {
-                // Behind the return address.
                 let word = i32::from(self.shared.checked.word);
-                let in_registers = self.context().arguments.len() as i32;
-                self.register(Reg::R3, self.context().stack_pointer);
-                self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + 1 - in_registers));
+                let context = self.context();
+                let first = i32::from(context.words_before_arguments()) - context.arguments.len() as i32;
+                self.register(Reg::R3, context.stack_pointer);
+                self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + first));
                 self.read_user(word);
             }
             Builtin::Pid => {
@@ -438,10 +438,13 @@ impl Lower<'_, '_> {
             }
             // Where the return address is, or was.
             Builtin::Caller if self.site == Site::Return => self.register(Reg::R0, self.context().pc),
-            Builtin::Caller => {
-                self.register(Reg::R3, self.context().stack_pointer);
-                self.read_user(self.shared.checked.word.into());
-            }
+            Builtin::Caller => match self.context().link {
+                Some(link) => self.register(Reg::R0, link),
+                None => {
+                    self.register(Reg::R3, self.context().stack_pointer);
+                    self.read_user(self.shared.checked.word.into());
+                }
+            },
             Builtin::Symbol(fact) => self.symbol(fact),
             Builtin::Goid(fact) => self.goid(fact),
             Builtin::Comm

@@ -29,10 +29,11 @@ pub(super) const ARCH_A64: Arch = Arch {
     names_by_table: false,
     arguments_on_stack: false,
     entered_at: 0,
+    vendor: gimli::Vendor::AArch64,
     registers: Registers {
         sp: Register(31),
         bp: Register(29),
-        bx: Register(19),
+        bx: Register(30),
         ip: Register(30),
         // As in `struct user_pt_regs`.
         places: &[

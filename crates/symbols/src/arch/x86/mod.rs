@@ -30,6 +30,7 @@ pub(super) const ARCH_64: Arch = Arch {
     names_by_table: false,
     arguments_on_stack: false,
     entered_at: 8,
+    vendor: gimli::Vendor::Default,
     registers: Registers {
         sp: Register(7),
         bp: Register(6),
@@ -57,6 +58,7 @@ pub(super) const ARCH_32: Arch = Arch {
     names_by_table: true,
     arguments_on_stack: true,
     entered_at: 4,
+    vendor: gimli::Vendor::Default,
     registers: Registers {
         sp: Register(4),
         bp: Register(5),

@@ -169,6 +169,19 @@ impl Regs {
         *self
     }
 
+    /// Does no register tell whether a system call that is about to be made is one that the kernel
+    /// restarts, perhaps from its own state? When the thread goes on without any change, the kernel
+    /// writes the number of `restart_syscall`, and the call is made: then its number tells.
+    pub(crate) fn hides_restart(&self, process: &Process) -> bool {
+        process.read_pod(self.ip()).is_ok_and(|code: [u8; 4]| code == SYSCALL)
+    }
+
+    /// The number of the system call that is about to be made becomes what it is in other registers
+    /// of the thread.
+    pub(crate) fn set_call_number(&mut self, of: &Regs) {
+        self.raw.words[NUMBER] = of.raw.words[NUMBER];
+    }
+
     /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`)?
     pub(crate) fn restarts_from_block(&self) -> bool {
         false
