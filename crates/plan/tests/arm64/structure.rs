@@ -1,0 +1,1 @@
+//! What detours consist of, read by two decoders.
