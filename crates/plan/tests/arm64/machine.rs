@@ -165,10 +165,10 @@ impl Outcome {
 }
 
 /// A directory that is removed in the end.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("sidestep-arm64-{}-{number}", std::process::id()));
@@ -267,7 +267,8 @@ impl Machine {
         let spills = checks.contains("run_near");
         let dir = Scratch::new();
         let program = compile(&dir, checks, &globals, env.agent_vectors);
-        let mut machine = Machine { dir, data: program, text: Vec::new(), symbols: Vec::new(), env, thunks, globals, spills };
+        let mut machine =
+            Machine { dir, data: program, text: Vec::new(), symbols: Vec::new(), env, thunks, globals, spills };
         let file = object::File::parse(&*machine.data).expect("an ELF file");
         let symbols: Vec<(String, Va)> =
             file.symbols().map(|s| (s.name().unwrap_or_default().to_owned(), Va(s.address()))).collect();

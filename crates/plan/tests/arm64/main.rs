@@ -1,6 +1,7 @@
 //! Generated arm64 code, run by qemu: an arm64 program plays the agent's part. What it writes is
 //! compared with what it writes without probes.
 
+mod libc;
 mod machine;
 mod structure;
 
@@ -70,7 +71,7 @@ fn each_instruction_is_probed_and_nothing_changes() {
             (sites, hits) = (sites + 1, hits + thunk.hits);
         }
     }
-    assert!(sites > 60 && hits > 400, "{sites} sites, {hits} hits");
+    assert!(sites > 60 && hits > 300, "{sites} sites, {hits} hits");
 }
 
 #[test]
