@@ -49,6 +49,8 @@ pub struct Limits {
     pub skipped_prefix: Option<u8>,
     /// Functions may take their arguments off the stack when they return.
     pub drops_arguments: bool,
+    /// A call puts the return address on the stack; else it is in a register.
+    pub return_on_stack: bool,
     /// Words of text and data that look like addresses are taken for such. Not where too many
     /// numbers do.
     pub words_name_code: bool,

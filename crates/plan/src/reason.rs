@@ -216,6 +216,8 @@ pub enum NoReplacedReturn {
     DropsArguments,
     #[error("it takes too many arguments off the stack")]
     DropsTooMany,
+    #[error("its return address is in a register, where no shadow stack finds it")]
+    InRegister,
 }
 
 /// Why no handler can run behind the probed instruction.

@@ -31,6 +31,7 @@ pub const LIMITS: Limits = Limits {
     guards_targets: true,
     skipped_prefix: None,
     drops_arguments: false,
+    return_on_stack: false,
     words_name_code: true,
     // Nothing tells whether x28 is the goroutine where the function does not look at it.
     go: false,

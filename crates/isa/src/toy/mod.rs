@@ -53,6 +53,7 @@ pub const LIMITS: Limits = Limits {
     guards_targets: false,
     skipped_prefix: None,
     drops_arguments: false,
+    return_on_stack: false,
     words_name_code: true,
     go: false,
     context: &CONTEXT,

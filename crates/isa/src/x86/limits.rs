@@ -33,6 +33,7 @@ pub const LIMITS_64: Limits = Limits {
     // `lock`, which glibc jumps over on one CPU.
     skipped_prefix: Some(0xf0),
     drops_arguments: false,
+    return_on_stack: true,
     words_name_code: true,
     go: true,
     context: &CONTEXT_64,
@@ -49,6 +50,7 @@ pub const LIMITS_32: Limits = Limits {
     changed_by_calls: 0x0007,
     // i386 psABI, "Functions Returning Structures".
     drops_arguments: true,
+    return_on_stack: true,
     words_name_code: false,
     go: false,
     context: &CONTEXT_32,

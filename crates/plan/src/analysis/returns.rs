@@ -23,6 +23,9 @@ pub(crate) fn watched<'a>(
     text: &impl Fn(Va) -> Option<(Va, &'a [u8])>,
     entry: Va,
 ) -> Result<u16, NoReplacedReturn> {
+    if !isa.limits().return_on_stack {
+        return Err(NoReplacedReturn::InRegister);
+    }
     let mut todo = vec![entry];
     let mut done = Vec::new();
     let mut drops = None;
