@@ -12,7 +12,7 @@ static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn stub(signal: i32, info: *mut u8, context: *mut u8) {
     // SAFETY: set before the handler was installed; the rest is the kernel's.
-    unsafe { agent_signal(PRIVATE.load(Ordering::Acquire), signal, info, context) };
+    unsafe { agent_signal(PRIVATE.load(Ordering::Acquire), signal, info, context, std::ptr::null_mut()) };
 }
 
 fn measure(name: &str, rounds: u32, mut run: impl FnMut()) {

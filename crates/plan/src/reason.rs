@@ -196,9 +196,6 @@ pub enum UnknownJumps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "the text of a variant says what it means")]
 pub enum NoReplacedReturn {
-    /// Calls leave the return address in a register.
-    #[error("calls leave the return address in a register, where it is not replaced")]
-    InRegister,
     #[error("it is not the start of a function")]
     NotAFunction,
     #[error("Go moves its stacks and checks return addresses")]
@@ -219,6 +216,8 @@ pub enum NoReplacedReturn {
     DropsArguments,
     #[error("it takes too many arguments off the stack")]
     DropsTooMany,
+    #[error("calls leave the return address in a register, where it is not replaced")]
+    InRegister,
 }
 
 /// Why no handler can run behind the probed instruction.

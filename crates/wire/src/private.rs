@@ -387,15 +387,17 @@ pub struct ProbeDesc {
     pub switch: HandlerSwitch,
 }
 
-/// A word in the detour that says where to go on in front of a handler.
+/// A word in the detour that says where to go on in front of a handler: an address. On arm64, the
+/// word is code, two instructions. The second one is a `nop`, the first one a `nop` or a jump behind
+/// the handler. What is written has to be seen by instruction fetches, too.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct HandlerSwitch {
     /// Run-time address of the word; 0 = there is none.
     pub word: u64,
-    /// What is there while the probe is enabled: the run-time address of the handler.
+    /// What is there while the probe is enabled: what leads to the handler.
     pub on: u64,
-    /// And while it is disabled: the address behind the handler.
+    /// And while it is disabled: what leads behind it.
     pub off: u64,
 }
 

@@ -17,5 +17,7 @@
                     " ldp x29,x30,[sp],#16\n autiasp\n ret\n")                                                       \
     FUNCTION(trapped, " brk #0\n mov x0,#9\n ret\n")                                                                 \
     FUNCTION(ends, " cmp x0,#4\n b.hi leaf\n add x0,x0,#1\n ret\n")                                                  \
+    FUNCTION(native, " ldr x17,=NATIVE_CODE\n br x17\n .ltorg\n")                                                  \
+    FUNCTION(nothing, " ret\n")                                                                                    \
     FUNCTION(other, " movz x0,#4242\n ret\n")                                                                 \
     ".p2align 4\nnumber: .quad 0x1122334455667788,0x99aabbccddeeff00,0x89abcdef80000001\n"

@@ -11,6 +11,7 @@ use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
+use sidestep_plan::thunk::native::{Native, Vectors, Wide, functions};
 use sidestep_plan::thunk::{self, Context, Env, Globals, Thunks, globals, interpreted, thunks};
 use sidestep_plan::{Exit, Index, Placement, Plan, plan_at, plan_exit};
 use sidestep_wire::ProbeDesc;
@@ -20,6 +21,7 @@ use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_BUCKETS};
 const GENERATED: u64 = 0x3000_0000;
 const GLOBALS: u64 = GENERATED + 0x1000;
 const INTERPRETED: u64 = GENERATED + 0x1800;
+const NATIVE: u64 = GENERATED + 0x1c00;
 const DETOURS: u64 = GENERATED + 0x2000;
 /// Bytes of a detour at most.
 const DETOUR: u64 = 0x200;
@@ -34,15 +36,17 @@ const SECTIONS: [(&str, u64); 10] = [
     (".far", 0x1005_0000),
     (".generated", GENERATED),
     (".probed", 0x3700_0000),
-    (".descs", 0x4_0000_0000),
-    (".lookup", 0x10_0000_0000),
+    (".descs", 0x4000_0000),
+    (".lookup", 0x5000_0000),
 ];
 const SLOTS: u64 = 0x1234_5678_9abc_def0;
 
 /// Probes that have cells.
 pub const PROBES: usize = 8;
 const ROUNDS: usize = 4;
-const STACK: usize = 128 + 1024;
+/// Bytes that are compared below the stack pointer of calls.
+const BELOW: usize = 128;
+const STACK: usize = BELOW + 1024;
 
 fn at(section: &str) -> Va {
     Va(SECTIONS.iter().find(|(name, _)| *name == section).map_or(0, |(_, at)| *at))
@@ -101,6 +105,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The same without the words below the stack pointer to which copies of loads of literals
+    /// spill a register ([`sidestep_isa::a64::relocate::SPILL`]). What lies there is nobody's.
+    fn without_spills(mut self) -> Outcome {
+        let spill = sidestep_isa::a64::relocate::SPILL as usize;
+        self.rounds.iter_mut().for_each(|round| round.stack[BELOW - spill..][..8].fill(0));
+        self
+    }
+
     fn read(bytes: &[u8]) -> Outcome {
         assert_eq!(bytes.len(), 464 + ROUNDS * 1952, "struct out");
         let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
@@ -148,17 +160,17 @@ impl Outcome {
             let (a, b) = (vectors(&round.q), vectors(&expected.q));
             all.extend((0..32).filter(|i| a[*i] != b[*i]).map(|i| format!("{number}: q{i}")));
             let stack = (0..STACK).filter(|i| round.stack[*i] != expected.stack[*i]);
-            all.extend(stack.map(|i| format!("{number}: sp + {}", i as i64 - 128)));
+            all.extend(stack.map(|i| format!("{number}: sp + {}", i as i64 - BELOW as i64)));
         }
         all
     }
 }
 
 /// A directory that is removed in the end.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("sidestep-arm64-{}-{number}", std::process::id()));
@@ -196,6 +208,7 @@ pub struct Machine {
     env: Env,
     thunks: Thunks,
     pub globals: Globals,
+    spills: bool,
 }
 
 impl Machine {
@@ -253,15 +266,26 @@ impl Machine {
         made.bytes[made.slots_at..][..8].copy_from_slice(&SLOTS.to_le_bytes());
         made.bytes[made.interpreter_at..][..8].copy_from_slice(&at(".interpreter").0.to_le_bytes());
 
+        let spills = checks.contains("run_near");
         let dir = Scratch::new();
         let program = compile(&dir, checks, &globals, env.agent_vectors);
-        let mut machine = Machine { dir, data: program, text: Vec::new(), symbols: Vec::new(), env, thunks, globals };
+        let mut machine =
+            Machine { dir, data: program, text: Vec::new(), symbols: Vec::new(), env, thunks, globals, spills };
         let file = object::File::parse(&*machine.data).expect("an ELF file");
         let symbols: Vec<(String, Va)> =
             file.symbols().map(|s| (s.name().unwrap_or_default().to_owned(), Va(s.address()))).collect();
         let text = file.section_by_name(".probed").expect("a section").data().expect("its contents").to_vec();
         (machine.symbols, machine.text) = (symbols, text);
-        let pieces = [(GENERATED, thunks_code), (GLOBALS, globals_code), (INTERPRETED, made.bytes)];
+        let vectors = Vectors { wide: Wide::No, components: 0, len: 0, compact: false };
+        let native = Native {
+            function: machine.symbol("native_function").0,
+            data: 0x0123_4567_89ab_cdef,
+            vectors: (machine.env.agent_vectors != 0).then_some(vectors),
+            redirects: false,
+        };
+        let (native, inside) = functions(Isa::A64, Va(NATIVE), &native, 16);
+        assert!(inside == Va(NATIVE) && native.len() < 0x200);
+        let pieces = [(GENERATED, thunks_code), (GLOBALS, globals_code), (INTERPRETED, made.bytes), (NATIVE, native)];
         for (to, bytes) in pieces {
             machine.data = machine.written(machine.data.clone(), Va(to), &bytes);
         }
@@ -322,6 +346,10 @@ impl Machine {
 
     /// Runs the program with these probes.
     pub fn run(&self, probes: &[Probe]) -> Outcome {
+        self.execute(&self.with_probes(probes))
+    }
+
+    fn with_probes(&self, probes: &[Probe]) -> Vec<u8> {
         let mut data = self.data.clone();
         for (number, probe) in probes.iter().enumerate() {
             let detour = self.detour(probe, number);
@@ -344,7 +372,19 @@ impl Machine {
                 }
             }
         }
-        self.execute(&data)
+        data
+    }
+
+    /// What the calls of the program are given in a round, and the empty function gives back.
+    pub fn given(&self, round: usize) -> Round {
+        let nothing = Machine::new("for (int i = 0; i < ROUNDS; i++) round(run_nothing);", 0, Context::default());
+        nothing.expect("the tools are there").run(&[]).rounds[round].clone()
+    }
+
+    /// Where the emulator looks for signals in front of each instruction.
+    pub fn run_slowly(&self, probes: &[Probe]) -> Outcome {
+        // Its name has changed with version 8.1.
+        self.execute_with(&self.with_probes(probes), &[("QEMU_SINGLESTEP", "1"), ("QEMU_ONE_INSN_PER_TB", "1")])
     }
 
     /// What the registers are where an instruction is first executed; `None`: it is not.
@@ -354,6 +394,10 @@ impl Machine {
     }
 
     fn execute(&self, data: &[u8]) -> Outcome {
+        self.execute_with(data, &[])
+    }
+
+    fn execute_with(&self, data: &[u8], environment: &[(&str, &str)]) -> Outcome {
         use std::os::unix::fs::PermissionsExt;
         let path = self.dir.0.join("run");
         std::fs::write(&path, data).expect("the program");
@@ -361,11 +405,13 @@ impl Machine {
         // Keys of pointer authentication are random numbers.
         let output = Command::new("timeout")
             .args(["20", "qemu-aarch64", "-cpu", "max", "-seed", "1"])
+            .envs(environment.iter().copied())
             .arg(&path)
             .output()
             .expect("it runs");
         assert_eq!(output.status.code(), Some(0), "{}: a line of target.c, modulo 256", output.status);
-        Outcome::read(&output.stdout)
+        let outcome = Outcome::read(&output.stdout);
+        if self.spills { outcome.without_spills() } else { outcome }
     }
 }
 
@@ -375,7 +421,7 @@ fn compile(dir: &Scratch, checks: &str, globals: &Globals, vectors: u32) -> Vec<
     let mut source = format!("#define TRAMPOLINE {:#x}ul\n", globals.trampoline.0);
     let _ = writeln!(source, "#define CHECKS {}", checks.replace('\n', " "));
     let _ = writeln!(source, "#define SIGNAL {:#x}ul\n#define RESTORER {:#x}ul", globals.signal.0, globals.restorer.0);
-    let _ = writeln!(source, "#define INTERPRETED {INTERPRETED:#x}ul");
+    let _ = writeln!(source, "#define INTERPRETED {INTERPRETED:#x}ul\n#define NATIVE {NATIVE:#x}ul");
     let offsets = [
         ("OVERRIDDEN", offset_of!(Hit, overridden)),
         ("COOKIE", offset_of!(Hit, cookie)),
@@ -399,7 +445,16 @@ fn compile(dir: &Scratch, checks: &str, globals: &Globals, vectors: u32) -> Vec<
     std::fs::write(path("target.c"), source).expect("a source file");
     let places = SECTIONS.iter().map(|(name, at)| format!("-Wl,--section-start={name}={at:#x}"));
     let output = Command::new("aarch64-linux-gnu-gcc")
-        .args(["-O1", "-nostdlib", "-static", "-ffreestanding", "-fno-pic", "-no-pie", "-mcmodel=large"])
+        .args([
+            "-O1",
+            "-nostdlib",
+            "-static",
+            "-ffreestanding",
+            &format!("-Wa,--defsym,NATIVE_CODE={NATIVE:#x}"),
+            "-fno-pic",
+            "-no-pie",
+            "-mcmodel=large",
+        ])
         .args(["-mgeneral-regs-only", "-fno-stack-protector", "-mbranch-protection=none", "-Wno-unused"])
         .args(["-Wl,-z,noexecstack", "-Wl,--no-warn-rwx-segments", "-Wl,--build-id=none"])
         .args(places)

@@ -1,6 +1,7 @@
 //! Generated arm64 code, run by qemu: an arm64 program plays the agent's part. What it writes is
 //! compared with what it writes without probes.
 
+mod libc;
 mod machine;
 mod structure;
 
@@ -9,9 +10,11 @@ use std::mem::offset_of;
 use machine::{Machine, PROBES, Probe, nothing};
 use sidestep_isa::a64::{Class, decode as decode_a64};
 use sidestep_isa::{Flow, Va};
+use sidestep_plan::faults::places;
 use sidestep_plan::handler::{AtExit, Handler};
 use sidestep_plan::thunk::Context;
 use sidestep_plan::{Technique, exits};
+use sidestep_wire::CopyPair;
 use sidestep_wire::arch::a64::{FLAGS, Hit, INSTRUCTION_POINTER, Regs};
 
 /// The functions of `functions.h` that are called with all kinds of registers.
@@ -40,7 +43,7 @@ fn each_instruction_is_probed_and_nothing_changes() {
             if plan.site != va {
                 continue; // a mark, which stays in front
             }
-            assert_eq!(plan.technique, Technique::Jump, "{function} {va}");
+            assert!(plan.technique <= Technique::Jump, "{function} {va}: {}", plan.technique);
             // What the registers are there, says a breakpoint.
             let there = machine.stop_at(va);
             let thunk = machine.run(&[Probe::of(&plan, &[agent(1)])]);
@@ -70,7 +73,7 @@ fn each_instruction_is_probed_and_nothing_changes() {
             (sites, hits) = (sites + 1, hits + thunk.hits);
         }
     }
-    assert!(sites > 60 && hits > 400, "{sites} sites, {hits} hits");
+    assert!(sites > 60 && hits > 300, "{sites} sites, {hits} hits");
 }
 
 #[test]
@@ -116,6 +119,85 @@ fn a_thread_without_a_state_is_missed() {
         assert_eq!((outcome.hits, outcome.slots, outcome.cells), (2, 2, [0; PROBES]));
         assert_eq!(outcome.first.expect("a hit").state, 0);
         assert!(outcome.rounds == machine.run(&[]).rounds);
+    }
+}
+
+#[test]
+fn what_is_not_the_threads_own_is_left_to_the_agent() {
+    // Another thread has the first bucket; a forked child has no cells.
+    for (key, cells) in [("self + 8", "(u64)out.cells"), ("self", "0")] {
+        let checks = format!(
+            "offered = 0;
+            buckets[(self * 0x1e3779b1ul >> 32) & 8191] = (struct entry){{{key}, {cells}, 0xabcd0, self}};
+            {}",
+            calls("leaf"),
+        );
+        let Some(machine) = Machine::new(&checks, 0, ALL) else { return };
+        let plan = machine.plan(machine.symbol("leaf"), false).expect("a plan");
+        for handler in [agent(1), nothing(6)] {
+            let outcome = machine.run(&[Probe::of(&plan, &[handler])]);
+            assert_eq!((outcome.hits, outcome.slots, outcome.cells), (4, 4, [0; PROBES]), "{key} {cells}");
+        }
+    }
+}
+
+#[test]
+fn counts_are_exact_if_signals_interrupt_them() {
+    let checks = "run_leaf(); out.cells[0] = count_with_signals(5000);";
+    let checks = format!("fill(0); {checks}");
+    let Some(machine) = Machine::new(&checks, 0, ALL) else { return };
+    let plan = machine.plan(machine.symbol("leaf"), false).expect("a plan");
+    let outcome = machine.run_slowly(&[Probe::of(&plan, &[nothing(6)])]);
+    assert!(outcome.hits == 1 && outcome.cells[0] > 15_000, "{}", outcome.cells[0]);
+    assert_eq!(outcome.cells[6], outcome.cells[0]);
+}
+
+#[test]
+fn handlers_are_left_out_where_the_stack_has_no_room() {
+    // The count saves x16; x9 and x10 are dead.
+    for (handler, need) in [(agent(1), 512), (nothing(6), 144)] {
+        for room in [16, 64, need - 16] {
+            let checks = format!("no_memory_below({room}); round(run_leaf); CHECK(0);");
+            let Some(machine) = Machine::new(&checks, 0, ALL) else { return };
+            let plan = machine.plan(machine.symbol("leaf"), false).expect("a plan");
+            let probe = Probe::of(&plan, std::slice::from_ref(&handler));
+            let detour = machine.detour(&probe, 0);
+            let save = places(&plan, &detour).into_iter().find(|pair| pair.original == CopyPair::SAVES);
+            let seen = machine.run(&[probe]).first.expect("a fault");
+            let mut there = machine.stop_at(plan.site).expect("a breakpoint").regs;
+            there[INSTRUCTION_POINTER / 8] = detour.at.0 + u64::from(save.expect("a save").copy);
+            assert_eq!(seen.regs, there, "{room}");
+        }
+        // So much is enough for the save.
+        let checks = format!("no_memory_below({need}); round(run_leaf);");
+        let Some(machine) = Machine::new(&checks, 0, ALL) else { return };
+        let plan = machine.plan(machine.symbol("leaf"), false).expect("a plan");
+        let detour = machine.detour(&Probe::of(&plan, std::slice::from_ref(&handler)), 0);
+        let first = machine.run(&[Probe::of(&plan, &[handler])]).first;
+        let ip = first.map(|seen| seen.regs[INSTRUCTION_POINTER / 8]);
+        assert!(ip != Some(detour.at.0), "{need}: {ip:x?}");
+    }
+}
+
+#[test]
+fn functions_of_the_target_are_called() {
+    let checks = "
+        struct regs regs;
+        u64 result, state = 1;
+        asm volatile(\"mov x0,%1\\n mov x5,%2\\n blr %3\\n mov %0,x0\" : \"=&r\"(result)
+            : \"r\"(&regs), \"r\"(state), \"r\"(NATIVE)
+            : \"x0\", \"x1\", \"x2\", \"x3\", \"x4\", \"x5\", \"x6\", \"x7\", \"x8\", \"x9\", \"x10\", \"x11\", \"x12\", \"x13\",
+              \"x14\", \"x15\", \"x16\", \"x17\", \"x18\", \"x30\", \"memory\", \"cc\");
+        CHECK(result == 0 && native_regs == &regs && native_data == 0x0123456789abcdeful);
+        round(run_native);";
+    for vectors in [0, u32::MAX] {
+        let Some(machine) = Machine::new(checks, vectors, ALL) else { return };
+        let outcome = machine.run(&[]);
+        let round = &outcome.rounds[0];
+        // All that a function keeps, and the vectors.
+        let given = machine.given(0);
+        assert!((19..29).all(|i| round.x[i] == given.x[i]) && round.sp == given.sp && round.x[0] == 0);
+        assert!(round.q == given.q && round.fpsr == given.fpsr, "vectors: {vectors:x}");
     }
 }
 
@@ -227,7 +309,7 @@ fn handlers_run_behind_the_instruction() {
 #[test]
 fn returns_are_seen_at_the_exits() {
     for (function, many) in [("ends", 2), ("plain", 1), ("branches", 1)] {
-        let Some(machine) = Machine::new(&calls(function).replace("run_ends", "run_ends"), 0, ALL) else { return };
+        let Some(machine) = Machine::new(&calls(function), 0, ALL) else { return };
         let expected = machine.run(&[]);
         let found = machine.with_index(|index| exits(index, machine.symbol(function)).map(|found| found.all.clone()));
         let found = found.unwrap_or_else(|why| panic!("{function}: {why}"));

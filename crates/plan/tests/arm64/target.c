@@ -182,8 +182,64 @@ static void breakpoint(int number, void *info, char *context) {
 static void on_trap(u64 handler, u64 restorer) {
     struct {
         u64 handler, flags, restorer, mask;
-    } action = {handler, 4 | (restorer ? 0x04000000 : 0), restorer, 0};
+    } action = {handler, 4 | 0x08000000 | (restorer ? 0x04000000 : 0), restorer, 0};
     CHECK(call(134, 5, (long)&action, 0, 8) == 0);
+}
+
+// Nothing is where a handler saves registers: says so as if a breakpoint were there. On a stack of its own.
+static void no_stack(int number, void *info, char *context) {
+    CHECK(number == 11);
+    breakpoint(number, info, context);
+}
+
+// `in.sp` is so many bytes above memory that is missing.
+static u64 room;
+static void no_memory_below(u64 bytes) {
+    static char own[0x8000] __attribute__((aligned(16)));
+    struct {
+        void *at;
+        u64 flags, len;
+    } alternate = {own, 0, sizeof own};
+    CHECK(call(132, (long)&alternate, 0, 0, 0) == 0 && call(215, (long)stack, 4096, 0, 0) == 0);
+    struct {
+        void *handler;
+        u64 flags;
+        u64 restorer, mask;
+    } action = {no_stack, 4 | 0x08000000, 0, 0};
+    CHECK(call(134, 11, (long)&action, 0, 8) == 0);
+    room = bytes;
+}
+
+// A signal at any time, whose handler hits the probe, too.
+void run_leaf(void);
+extern u64 leaf(u64);
+static volatile u64 interrupted;
+static void tick(int number) {
+    for (int i = 0; i < 3; i++)
+        leaf(i);
+    interrupted++;
+}
+
+static u64 count_with_signals(u64 ticks) {
+    struct {
+        void (*handler)(int);
+        u64 flags, restorer, mask;
+    } action = {tick, 0x10000000, 0, 0};
+    u64 interval[4] = {0, 200, 0, 200}, none[4] = {0}, calls = 0;
+    CHECK(call(134, 14, (long)&action, 0, 8) == 0 && call(103, 0, (long)interval, 0, 0) == 0);
+    for (; interrupted < ticks; calls++)
+        leaf(calls);
+    call(103, 0, (long)none, 0, 0);
+    return calls + 3 * interrupted;
+}
+
+// A handler that is a function of the target: of the context and a number, with all vector registers.
+static struct regs *native_regs;
+static u64 native_data;
+AT(".interpreter") void native_function(struct regs *regs, u64 data) {
+    native_regs = regs, native_data = data;
+    deep();
+    CLOBBER();
 }
 
 #include "functions.h"
@@ -206,12 +262,12 @@ static void on_trap(u64 handler, u64 restorer) {
     " ldp x23,x24,[sp,#48]\n ldp x25,x26,[sp,#64]\n ldp x27,x28,[sp,#80]\n ldp x29,x30,[sp],#112\n ret\n .ltorg\n"
 
 asm(".section .probed,\"ax\"\n .arch armv8.5-a+pauth\n" FUNCTIONS RUN(plain) RUN(near) RUN(branches) RUN(calls) RUN(signs)
-    RUN(leaf) RUN(trapped) RUN(ends) ".text\n");
+    RUN(leaf) RUN(trapped) RUN(ends) RUN(native) RUN(nothing) ".text\n");
 AT(".far") u64 far_other(void) {
     return 1717;
 }
 void run_plain(void), run_near(void), run_branches(void), run_calls(void), run_signs(void), run_leaf(void), run_trapped(void),
-    run_ends(void);
+    run_ends(void), run_native(void), run_nothing(void);
 
 static void fill(u64 round) {
     u64 random = 0x9e3779b97f4a7c15ul * (round + 1);
@@ -219,11 +275,11 @@ static void fill(u64 round) {
         random ^= random >> 12, random ^= random << 25, random ^= random >> 27;
         *at = random;
     }
-    for (int i = 0; i < STACK; i++)
+    for (int i = room ? 4096 : 0; i < STACK; i++)
         stack[i] = i * 7 + round;
     // Small numbers, since functions count down to 0.
     in.x[0] = round * 3, in.x[1] = 5 + round;
-    in.sp = (u64)stack + STACK / 2, in.flags = (round * 5 + 6) << 28, in.fpsr = 0;
+    in.sp = (u64)stack + (room ? 4096 + room : STACK / 2), in.flags = (round * 5 + 6) << 28, in.fpsr = 0;
 }
 
 static void round(void (*run)(void)) {

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A jump is one instruction, so no site is inside another one's jump: there are no gates, stubs
-//! and islands. Lengths do not depend on addresses.
+//! and islands. Lengths do not depend on addresses, which are multiples of 8.
 //!
 //! In front of a handler that can be switched are two words, at a multiple of 8. The first one is a
 //! `nop`, or a `b` behind the handler; one may take the place of the other while threads run

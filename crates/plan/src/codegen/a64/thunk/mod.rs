@@ -15,6 +15,7 @@
 
 mod frame;
 mod interpreted;
+pub(crate) mod native;
 
 use std::mem::offset_of;
 

@@ -14,6 +14,8 @@ use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::arch::x86::Regs;
 
+use crate::codegen::a64;
+
 /// A function of the target: `void function(context, data)` of the C ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Native {
@@ -21,7 +23,7 @@ pub struct Native {
     pub function: u64,
     /// Its second argument.
     pub data: u64,
-    /// What is saved around it; `None`: it uses general registers only.
+    /// What is saved around it; `None`: it uses general registers only. On arm64, q0 to q31.
     pub vectors: Option<Vectors>,
     /// It may change the instruction pointer.
     pub redirects: bool,
@@ -75,6 +77,15 @@ const DIRECTION: u8 = 0x04;
 /// `at` is.
 #[must_use]
 pub fn functions(isa: Isa, at: Va, native: &Native, align: usize) -> (Vec<u8>, Va) {
+    match isa {
+        Isa::X86 | Isa::X64 => of_x86(isa, at, native, align),
+        Isa::A64 => (a64::thunk::native::function(at, native), at),
+        #[cfg(feature = "toy")]
+        Isa::Toy => (Vec::new(), at),
+    }
+}
+
+fn of_x86(isa: Isa, at: Va, native: &Native, align: usize) -> (Vec<u8>, Va) {
     let mut asm = Asm::of(isa, at);
     // In 32-bit code functions give numbers with a point on the x87 stack, so their returns are any
     // place.
