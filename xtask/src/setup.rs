@@ -72,11 +72,15 @@ pub fn setup() -> Result<()> {
     rust_targets()
 }
 
-/// The standard libraries of Rust for [`TARGET_32`] and [`TARGET_ARM64`].
+/// What the agent is compiled for there; see `crates/engine/build.rs`.
+const AGENT_ARM64: &str = "aarch64-unknown-none-softfloat";
+
+/// The standard libraries of Rust for [`TARGET_32`] and [`TARGET_ARM64`], and for the agent.
 fn rust_targets() -> Result<()> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("rustc")?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
-    for (target, why) in [(TARGET_32, "32-bit programs"), (TARGET_ARM64, "arm64")] {
+    let agent = (AGENT_ARM64, "the part of arm64 that runs in the target");
+    for (target, why) in [(TARGET_32, "32-bit programs"), (TARGET_ARM64, "arm64"), agent] {
         if sysroot.join("lib/rustlib").join(target).is_dir() {
             continue;
         }

@@ -30,8 +30,8 @@ pub const SIG_IGN: u64 = 1;
 /// the return address, where that is in a register.
 ///
 /// # Safety
-/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`, and `back` is the
-/// stub's.
+/// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`, and `back` is
+/// the stub's.
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
     // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the
     // context.

@@ -2,8 +2,8 @@
 //! instructions.
 //!
 //! Of the registers only those are kept by which compilers find frames: stack pointer, frame
-//! pointer, `rbx`; on arm64, the link register in place of that. (Register numbers: the psABIs of x86-64, table "DWARF Register Number Mapping",
-//! and of i386.)
+//! pointer, `rbx`; on arm64, the link register in place of that. (Register numbers: the psABIs of
+//! x86-64, table "DWARF Register Number Mapping", and of i386.)
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;

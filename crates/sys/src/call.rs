@@ -339,8 +339,8 @@ impl Active {
         Ok(self.regs_now()?.result())
     }
 
-    /// The thread goes to the system call that it is about to make, which shows how the kernel would
-    /// have gone on with it, and does not make it. If we die meanwhile, which takes some ten
+    /// The thread goes to the system call that it is about to make, which shows how the kernel
+    /// would have gone on with it, and does not make it. If we die meanwhile, which takes some ten
     /// microseconds, its signals stay blocked.
     fn find_restart(&mut self) -> Result<(), CallError> {
         self.block_signals()?;

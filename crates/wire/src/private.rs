@@ -388,8 +388,8 @@ pub struct ProbeDesc {
 }
 
 /// A word in the detour that says where to go on in front of a handler: an address. On arm64, the
-/// word is code, two instructions. The second one is a `nop`, the first one a `nop` or a jump behind
-/// the handler. What is written has to be seen by instruction fetches, too.
+/// word is code, two instructions. The second one is a `nop`, the first one a `nop` or a jump
+/// behind the handler. What is written has to be seen by instruction fetches, too.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct HandlerSwitch {

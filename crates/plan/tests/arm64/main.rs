@@ -203,7 +203,8 @@ fn functions_of_the_target_are_called() {
 
 #[test]
 fn counts_of_all_probes_find_their_cells() {
-    // 8 * 511 is the last that one addition makes, 8 * 512 and 8 * 2097152 the first that need more.
+    // 8 * 511 is the last that one addition makes, 8 * 512 and 8 * 2097152 the first that need
+    // more.
     for probe in [0, 1, 511, 512, 0xffff, 0x1_0000, 0x1f_ffff, 0x20_0000, 0x7654_3210] {
         let checks = format!(
             "struct entry *entry = &buckets[(self * 0x1e3779b1ul >> 32) & 8191];

@@ -1,7 +1,7 @@
 //! Unwinders: before one walks the stack, real return addresses are put back. So while return
 //! addresses are replaced, each object that is mapped has its unwinders probed before any of its
-//! code runs. Where that cannot be, return addresses stay as they are: new probes that would replace
-//! them are refused, and those that are replaced are put back ([`Installer::unwatched`]).
+//! code runs. Where that cannot be, return addresses stay as they are: new probes that would
+//! replace them are refused, and those that are replaced are put back ([`Installer::unwatched`]).
 
 use sidestep_plan::{Needs, Plan};
 use sidestep_symbols::{MappedObject, Matcher, Object};

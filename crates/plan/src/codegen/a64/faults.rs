@@ -8,7 +8,8 @@ use crate::codegen::detour::Detour;
 
 /// The first store of the first handler, and those with which the ways to thunks begin behind the
 /// copies. No register has changed there but dead ones, and the stack pointer is the one of the
-/// site: a store that faults does not change its base. Where one finds no room, the handlers can be left out.
+/// site: a store that faults does not change its base. Where one finds no room, the handlers can be
+/// left out.
 pub(crate) fn saves(detour: &Detour) -> Vec<CopyPair> {
     let (Some((_, first)), Some(last)) = (detour.copies.first(), detour.copies.iter().map(|(_, to)| *to).max()) else {
         return Vec::new();

@@ -87,7 +87,8 @@ fn of_fpsimd(state: &[u8]) -> Vec<u8> {
 }
 
 /// `struct sve_context` of a `struct user_sve_header` with registers behind it, if the thread has
-/// any: 32 vectors, 16 predicates and the first-fault register (arch/arm64/include/uapi/asm/ptrace.h).
+/// any: 32 vectors, 16 predicates and the first-fault register
+/// (arch/arm64/include/uapi/asm/ptrace.h).
 fn of_sve(state: &[u8]) -> Option<Vec<u8>> {
     /// The registers are those of SVE.
     const REGS_SVE: u16 = 1;
@@ -104,8 +105,8 @@ fn of_sve(state: &[u8]) -> Option<Vec<u8>> {
 pub struct Frame(pub Vec<u8>);
 
 impl Frame {
-    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the vector registers and
-    /// the signal mask. The alternate signal stack stays as it is.
+    /// A frame at `at` that restores `regs` (settled by [`Regs::settled`]), the vector registers
+    /// and the signal mask. The alternate signal stack stays as it is.
     pub fn new(_at: Va, regs: &Regs, fp: &FpState, mask: u64, _: Gadgets) -> Frame {
         let mut bytes = vec![0; RECORDS];
         let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());

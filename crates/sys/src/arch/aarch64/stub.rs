@@ -72,7 +72,8 @@ pub(crate) fn entry_stub(entry: Va) -> Vec<u8> {
 pub struct Gadgets {
     /// `svc #0; ret`.
     pub syscall_ret: Va,
-    /// `mov x8, #139; svc #0`: `rt_sigreturn`, which the vDSO has, as the return of signal handlers.
+    /// `mov x8, #139; svc #0`: `rt_sigreturn`, which the vDSO has, as the return of signal
+    /// handlers.
     pub sigreturn: Va,
 }
 
