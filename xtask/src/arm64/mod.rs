@@ -17,7 +17,7 @@ use crate::test::{cargo, checkout, release_binary};
 /// Tests at a time: two processors, and tests that wait.
 const JOBS: u32 = 3;
 /// Seconds for one test.
-const LIMIT: u32 = 150;
+const LIMIT: u32 = 60;
 
 /// What is asked for.
 #[derive(Default)]
