@@ -17,7 +17,7 @@ use crate::test::{cargo, checkout, release_binary};
 /// Tests at a time: two processors, and tests that wait.
 const JOBS: u32 = 3;
 /// Seconds for one test.
-const LIMIT: u32 = 60;
+const LIMIT: u32 = 90;
 
 /// What is asked for.
 #[derive(Default)]
@@ -87,8 +87,8 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
     std::fs::write(folder.join("run.sh"), include_str!("run.sh"))?;
 
     let mut added =
-        vec![(targets, PathBuf::from("/sidestep/targets")), (tests, "/sidestep/target/debug/scenario".into())];
-    added.extend(["sidestep", "names", "run.sh"].map(|name| (folder.join(name), Path::new("/sidestep").join(name))));
+        vec![(targets, PathBuf::from("/guest/targets")), (tests, "/guest/target/debug/scenario".into())];
+    added.extend(["sidestep", "names", "run.sh"].map(|name| (folder.join(name), Path::new("/guest").join(name))));
     // The tests find them where they were compiled.
     let checkout = checkout().canonicalize()?;
     added.extend(["tests/specs", "tests/targets"].map(|name| (checkout.join(name), checkout.join(name))));
@@ -99,8 +99,8 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
         added,
         parts: vec!["programs", "tests"],
         command: format!(
-            "export SIDESTEP_ALLOW_SKIP=1 SIDESTEP_BIN=/sidestep/sidestep {}=/sidestep/targets; mkdir -p /tmp/tests; \
-             xargs -n 1 -P {JOBS} sh /sidestep/run.sh {LIMIT} < /sidestep/names",
+            "export SIDESTEP_ALLOW_SKIP=1 SIDESTEP_BIN=/guest/sidestep {}=/guest/targets; mkdir -p /tmp/tests; \
+             xargs -n 1 -P {JOBS} sh /guest/run.sh {LIMIT} < /guest/names",
             build::BUILT
         ),
     };

@@ -7,8 +7,8 @@ read -r begin rest < /proc/uptime
 # A session of its own: all that it starts is found by it, also if the test itself is killed.
 SIDESTEP_SKIPPED=$file.skipped setsid sh -c '
     echo $$ > "$1.session"
-    exec timeout -s KILL "$2" /sidestep/target/debug/scenario --exact "$3" --test-threads 1
-' sh "$file" "$1" "$name" > "$file" 2>&1
+    exec timeout -s KILL "$2" /guest/target/debug/scenario --exact "$3" --test-threads 1
+' sh "$file" "$1" "$name" < /dev/null > "$file" 2>&1
 status=$?
 read -r session < "$file.session"
 pkill -KILL -s "$session"
