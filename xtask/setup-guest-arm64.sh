@@ -2,9 +2,10 @@
 # What the arm64 guest (`cargo xtask guest`) is made of, from Debian 12's packages for arm64:
 #   system    FOLDER/vmlinuz, busybox, dash: the kernel of cloud machines, a static busybox, a shell
 #   programs  FOLDER/programs/: dynamic programs to probe, with the libraries that they load
+#   tests     FOLDER/tests/: what the scenario tests use
 # Touches neither installed packages nor apt's own state, adds no architecture to dpkg, needs no
 # root.
-# usage: setup-guest-arm64.sh FOLDER system|programs
+# usage: setup-guest-arm64.sh FOLDER system|programs|tests
 set -euo pipefail
 folder=${1:?usage: $0 FOLDER PART}
 part=${2:?usage: $0 FOLDER PART}
@@ -18,7 +19,16 @@ case $part in
             liblzma5 libssl3 libsystemd0 libzstd1 lua-bitop lua-cjson
             libc6 libgcc-s1 libstdc++6
         ) ;;
-    *) echo "no part $part: system or programs" >&2; exit 2 ;;
+    tests)
+        packages=(
+            bash binutils binutils-aarch64-linux-gnu procps python3-minimal python3.11-minimal strace bsdutils util-linux
+            libpython3.11-minimal libpython3.11-stdlib
+            binutils-common libbinutils libblkid1 libcap-ng0 libctf0 libctf-nobfd0 libexpat1 libffi8 libgprofng0 libjansson4
+            liblzma5 libmount1 libncursesw6 libpcre2-8-0 libproc2-0 libselinux1 libsmartcols1 libsqlite3-0 libssl3
+            libsystemd0 libtinfo6 libudev1 libunwind8 libuuid1 libzstd1 libcap2 libgcrypt20 libgpg-error0 liblz4-1 zlib1g
+            libc6 libgcc-s1 libstdc++6
+        ) ;;
+    *) echo "no part $part: system, programs or tests" >&2; exit 2 ;;
 esac
 
 # Whoever comes second waits until the first has unpacked everything.
@@ -68,7 +78,7 @@ if [ "$part" = system ]; then
     gzip -dc "$image" > "$folder/vmlinuz" 2>/dev/null || cp "$image" "$folder/vmlinuz"
 else
     rm -rf "$work"/unpacked/usr/share "$work"/unpacked/{lib,usr/lib}/systemd "$work"/unpacked/usr/lib/*/gconv
-    rm -rf "$folder/programs"
-    cp -a "$work/unpacked" "$folder/programs"
+    rm -rf "$folder/$part"
+    cp -a "$work/unpacked" "$folder/$part"
 fi
 echo "$wanted" > "$stamp"

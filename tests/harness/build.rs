@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -189,6 +190,41 @@ const RECIPES: &[Recipe] = &[
     recipe("room.bpf.o", BPF, &["room.bpf.c"]),
 ];
 
+/// Sources for x86 alone: with its assembly, or the names of its registers in signal frames and in
+/// `struct pt_regs`, which programs for arm64 do not have.
+const X86: &[&str] = &[
+    "based.c",
+    "bench.c",
+    "change.bpf.c",
+    "coverage.S",
+    "displaced.c",
+    "edge.c",
+    "emulated.c",
+    "labels.c",
+    "leads.c",
+    "operands.c",
+    "override.bpf.c",
+    "promotion.c",
+    "registers.bpf.c",
+    "registers.c",
+    "short.c",
+    "stepped.c",
+    "structures.c",
+    "suites.bpf.c",
+    "suites.c",
+    "swapped.S",
+    "torture.c",
+    "typed.bpf.c",
+    "unwind.c",
+    "usdt_many.c",
+    "walked.c",
+    "zone.c",
+];
+
+/// Names a folder with programs that are built already, on a machine without compilers: there,
+/// [`target`] builds nothing.
+pub const BUILT: &str = "SIDESTEP_TARGETS";
+
 /// The program `name`, built if it is missing or older than its sources. `None` if its compiler is
 /// missing and skipping is allowed, or if there is none for 32-bit programs.
 ///
@@ -200,6 +236,14 @@ pub fn target(name: &str) -> Option<PathBuf> {
     let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
 
     let recipe = RECIPES.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("no recipe for {name}"));
+    if let Some(built) = std::env::var_os(BUILT) {
+        let program = PathBuf::from(built).join(name);
+        if !program.exists() {
+            skip(&format!("tests/targets/{} is not built for this machine", recipe.sources[0]));
+            return None;
+        }
+        return Some(program);
+    }
     let mut compiler = recipe.compiler.to_vec();
     let mut dir = target_dir().join("test-targets");
     if is_32_bit() {
@@ -217,9 +261,18 @@ pub fn target(name: &str) -> Option<PathBuf> {
         skip(&format!("no {} for tests/targets/{}", compiler[0], recipe.sources[0]));
         return None;
     }
-    std::fs::create_dir_all(&dir).expect("target directory is writable");
+    build(recipe, &compiler, &dir);
+    Some(program)
+}
+
+/// Builds a program into a folder.
+///
+/// # Panics
+/// If the compiler refuses it.
+fn build(recipe: &Recipe, compiler: &[&str], dir: &Path) {
+    std::fs::create_dir_all(dir).expect("target directory is writable");
     // Renamed when complete, so that another process never sees half of it.
-    let half = dir.join(format!("{name}.{}", std::process::id()));
+    let half = dir.join(format!("{}.{}", recipe.name, std::process::id()));
     let output = run(
         Command::new(compiler[0])
             .args(&compiler[1..])
@@ -230,9 +283,55 @@ pub fn target(name: &str) -> Option<PathBuf> {
             .current_dir(sources()),
         Duration::from_secs(180),
     );
-    assert_eq!(output.code(), 0, "building {name}:\n{output}");
-    std::fs::rename(&half, &program).expect("same directory");
-    Some(program)
+    assert_eq!(output.code(), 0, "building {}:\n{output}", recipe.name);
+    std::fs::rename(&half, dir.join(recipe.name)).expect("same directory");
+}
+
+/// Builds all programs that can be built for arm64 into a folder, which [`BUILT`] names where they
+/// run.
+///
+/// # Panics
+/// If a compiler refuses one.
+pub fn build_for_arm64(dir: &Path) {
+    let newest = newest_source();
+    let is_old = |recipe: &Recipe| {
+        !dir.join(recipe.name).metadata().and_then(|m| m.modified()).is_ok_and(|built| built > newest)
+    };
+    let all = RECIPES.iter().filter(|recipe| is_old(recipe));
+    let work: Vec<_> = all.filter_map(|recipe| Some((recipe, for_arm64(recipe)?))).collect();
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((recipe, compiler)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    build(recipe, compiler, dir);
+                }
+            });
+        }
+    });
+}
+
+/// The compiler for arm64; `None` if there is none for this program.
+fn for_arm64(recipe: &Recipe) -> Option<Vec<&'static str>> {
+    // The cross compiler comes with the C library alone.
+    if X86.contains(&recipe.sources[0]) || !recipe.libraries.is_empty() {
+        return None;
+    }
+    let [compiler, options @ ..] = recipe.compiler else { return None };
+    let mut all = match *compiler {
+        "cc" => vec!["aarch64-linux-gnu-gcc"],
+        "c++" | "g++" => vec!["aarch64-linux-gnu-g++"],
+        "clang" if options.contains(&"bpf") => {
+            vec!["clang", "-D__TARGET_ARCH_arm64", "-I/usr/aarch64-linux-gnu/include"]
+        }
+        _ => return None,
+    };
+    let is_x86 = |option: &str| ["-D__TARGET_ARCH_x86", "-I/usr/include/x86_64-linux-gnu"].contains(&option);
+    let is_x86 =
+        |option: &str| is_x86(option) || option.starts_with("-fcf-protection") || option.contains("indirect-branch");
+    all.extend(options.iter().filter(|option| !is_x86(option)));
+    Some(all)
 }
 
 /// Makes a compiler one for 32-bit programs, which find their loader and libraries where the cross

@@ -24,9 +24,14 @@ fn place(kind: &str, path: &std::path::Path, function: &str) -> String {
 /// they are on the stack.
 fn arguments(text: &str) -> String {
     match is_32_bit() {
-        false => text.to_owned(),
+        false => registers(text),
         true => text.replace("%di", "+4(%sp)").replace("%si", "+8(%sp)"),
     }
+}
+
+/// The text with the names of those registers on this machine.
+fn registers(text: &str) -> String {
+    if cfg!(target_arch = "aarch64") { text.replace("%di", "%x0").replace("%si", "%x1") } else { text.to_owned() }
 }
 
 /// The lines of events, from the event's name on.
@@ -135,6 +140,7 @@ pub fn errors_point_at_the_place() {
         (format!("{good} x=%di x=%si"), None, "This argument name is already used", "x=%si"),
         ("p:a/b /bin/sh:10a".to_owned(), None, "Invalid uprobe offset", "10a"),
     ] {
+        let (line, at) = (registers(&line), registers(at));
         let args = ["trace", "-p", &pid, &line];
         let args = [&args[..], filter.unwrap_or(&[])].concat();
         let output = run(&mut sidestep(&args), LIMIT);
@@ -142,10 +148,10 @@ pub fn errors_point_at_the_place() {
         let mut lines = output.stderr.lines();
         assert!(lines.next().is_some_and(|first| first.contains(message)), "{output}");
         let (command, caret) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-        let column = command.rfind(at).unwrap_or_else(|| panic!("{output}"));
+        let column = command.rfind(&at).unwrap_or_else(|| panic!("{output}"));
         assert_eq!(caret.find('^'), Some(column), "{output}");
     }
-    let output = run(&mut sidestep(&["trace", "-p", &pid, &format!("{good} x=%di"), "--filter", "y > 3"]), LIMIT);
+    let output = run(&mut sidestep(&["trace", "-p", &pid, &registers(&format!("{good} x=%di")), "--filter", "y > 3"]), LIMIT);
     assert_eq!(output.code(), 2, "{output}");
     assert!(output.stderr.contains("Field not found"), "{output}");
     before.assert_same(&Snapshot::of(program.pid()));

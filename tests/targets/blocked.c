@@ -45,6 +45,11 @@ __asm__(".pushsection .text\n"
         "mov %r12d, %eax\nsyscall\n"
         "pop %r12\n.cfi_adjust_cfa_offset -8\n.cfi_restore %r12\nret\n"
         ".cfi_endproc\n.size raw_call, . - raw_call\n.popsection");
+#elif defined __aarch64__
+__asm__(".pushsection .text\n"
+        ".globl raw_call\n.type raw_call, @function\nraw_call:\n.cfi_startproc\n"
+        "mov x8, x0\nmov x0, x1\nmov x1, x2\nmov x2, x3\nmov x3, x4\nmov x4, x5\nmov x5, x6\nsvc 0\nret\n"
+        ".cfi_endproc\n.size raw_call, . - raw_call\n.popsection");
 #else
 __asm__(".pushsection .text\n"
         ".globl raw_call\n.type raw_call, @function\nraw_call:\n.cfi_startproc\n"
@@ -177,7 +182,7 @@ static void locks(void)
     flock(held, LOCK_EX);
     add(SYS_flock, other, LOCK_EX, 0, 0, 0, 0);
     fcntl(held, F_OFD_SETLK, &whole);
-#ifdef __x86_64__
+#ifdef __LP64__
     add(SYS_fcntl, other, F_OFD_SETLKW, (long)&whole, 0, 0, 0);
 #else
     static struct flock64 whole64 = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -259,7 +264,9 @@ static void files(void)
     snprintf(fifo, sizeof fifo, "/tmp/blocked.%d.fifo", (int)getpid());
     if (mkfifo(fifo, 0600))
         abort();
+#ifdef SYS_open
     add(SYS_open, (long)fifo, O_RDONLY, 0, 0, 0, 0);
+#endif
     add(SYS_openat, AT_FDCWD, (long)fifo, O_RDONLY, 0, 0, 0);
     add(SYS_openat2, AT_FDCWD, (long)fifo, (long)&how, sizeof how, 0, 0);
     int program = open("/proc/self/exe", O_RDONLY);
@@ -287,16 +294,20 @@ static void sets(void)
     FD_SET(quiet, &reads[0]);
     FD_SET(quiet, &reads[1]);
     epoll_ctl(epoll, EPOLL_CTL_ADD, quiet, &event);
+#ifdef SYS_poll
     add(SYS_poll, (long)&polls, 1, -1, 0, 0, 0);
     add(SYS_poll, (long)&polls, 1, 100000000, 0, 0, 0);
+#endif
     add(SYS_ppoll, (long)&polls, 1, 0, (long)&nothing_open, 8, 0);
     add(SYS_pselect6, quiet + 1, (long)&reads[1], 0, 0, 0, (long)&with_mask);
-#ifdef __x86_64__
+#ifdef SYS_select
     add(SYS_select, quiet + 1, (long)&reads[0], 0, 0, 0, 0);
-#else
+#elif defined SYS__newselect
     add(SYS__newselect, quiet + 1, (long)&reads[0], 0, 0, 0, 0);
 #endif
+#ifdef SYS_epoll_wait
     add(SYS_epoll_wait, epoll, (long)&event, 1, -1, 0, 0);
+#endif
     add(SYS_epoll_pwait, epoll, (long)&event, 1, -1, (long)&nothing_open, 8);
 #ifdef SYS_epoll_pwait2
     add(SYS_epoll_pwait2, epoll, (long)&event, 1, 0, (long)&nothing_open, 8);
@@ -312,7 +323,9 @@ static void times(void)
     add(455 /* futex_wait */, (long)&word, 0, 0xffffffff, 2, 0, 0);
     add(SYS_nanosleep, (long)&hours, 0, 0, 0, 0, 0);
     add(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&hours, 0, 0, 0);
+#ifdef SYS_pause
     add(SYS_pause, 0, 0, 0, 0, 0, 0);
+#endif
     add(SYS_rt_sigsuspend, (long)&nothing_open, 8, 0, 0, 0, 0);
     add(SYS_rt_sigtimedwait, (long)&user_signal, 0, 0, 8, 0, 0);
     int child = fork();

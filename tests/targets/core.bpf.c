@@ -10,6 +10,9 @@ int last = 0;
 SEC("uprobe/probed:job")
 int of_the_kernel(struct pt_regs *ctx)
 {
-    last = BPF_CORE_READ((struct task_struct *)PT_REGS_PARM1(ctx), pid);
+    /* Registers are fields of a structure on arm64, which must not become a relocation, too. */
+    struct task_struct *task = (struct task_struct *)PT_REGS_PARM1(ctx);
+
+    last = BPF_CORE_READ(task, pid);
     return 0;
 }

@@ -419,6 +419,11 @@ long held(void);
 asm(".text\n.type on_stack,@function\non_stack: push %rbp\n mov %rsp,%rbp\n mov %rdi,%rsp\n jmp 1f\n .p2align 11\n .skip 0x5ce,0x90\n"
     "1: call *%rsi\n leave\n ret\n.size on_stack,.-on_stack\n"
     ".type held,@function\nheld: sub $0x808,%rsp\n call next\n add $0x808,%rsp\n ret\n.size held,.-held\n");
+#elif defined __aarch64__
+asm(".text\n.type on_stack,@function\non_stack: stp x29, x30, [sp, #-16]!\n mov x29, sp\n mov sp, x0\n b 1f\n .p2align 11\n"
+    " .skip 0x5d0\n1: blr x1\n mov sp, x29\n ldp x29, x30, [sp], #16\n ret\n.size on_stack,.-on_stack\n"
+    ".type held,@function\nheld: stp x29, x30, [sp, #-16]!\n sub sp, sp, #0x800\n bl next\n add sp, sp, #0x800\n"
+    " ldp x29, x30, [sp], #16\n ret\n.size held,.-held\n");
 #else
 asm(".text\n.type on_stack,@function\non_stack: push %ebp\n mov %esp,%ebp\n mov 12(%ebp),%eax\n mov 8(%ebp),%esp\n jmp 1f\n"
     " .p2align 11\n .skip 0x5ce,0x90\n1: call *%eax\n leave\n ret\n.size on_stack,.-on_stack\n"

@@ -175,6 +175,10 @@ static long cleared(uint64_t flags)
 #ifdef __x86_64__
     __asm__ volatile("mov $435,%%eax\n\tsyscall"
                      : "=a"(pid) : "D"(&args), "S"(sizeof args) : "rcx", "r11", "memory");
+#elif defined __aarch64__
+    register long number __asm__("x8") = 435, first __asm__("x0") = (long)&args, second __asm__("x1") = sizeof args;
+    __asm__ volatile("svc 0" : "+r"(first) : "r"(number), "r"(second) : "memory");
+    pid = first;
 #else
     __asm__ volatile("mov $435,%%eax\n\tint $0x80" : "=a"(pid) : "b"(&args), "c"(sizeof args) : "memory");
 #endif

@@ -10,10 +10,16 @@
 #include <string.h>
 #include <ucontext.h>
 
-#ifdef __x86_64__
-#define IP REG_RIP
+/* Where a thread goes on, and the size of the instruction that faults. */
+#ifdef __aarch64__
+#define IP(context) ((context)->uc_mcontext.pc)
+enum { FAULTING = 4 };
+#elif defined __x86_64__
+#define IP(context) ((context)->uc_mcontext.gregs[REG_RIP])
+enum { FAULTING = 2 };
 #else
-#define IP REG_EIP
+#define IP(context) ((context)->uc_mcontext.gregs[REG_EIP])
+enum { FAULTING = 2 };
 #endif
 
 enum { THREADS = 4 };
@@ -25,8 +31,7 @@ static void handler(int signal, siginfo_t *info, void *context) {
     for (volatile int i = 0; i < 20000; i++) {
     }
     atomic_fetch_add(&faults, 1);
-    // movl (%eax),%eax or (%rax).
-    ((ucontext_t *)context)->uc_mcontext.gregs[IP] += 2;
+    IP((ucontext_t *)context) += FAULTING;
 }
 
 __attribute__((noinline)) void leaf(void) { __asm__ volatile(""); }
@@ -35,7 +40,9 @@ static void *work(void *arg) {
     for (;;) {
         leaf();
         int *nowhere = NULL;
-#ifdef __x86_64__
+#ifdef __aarch64__
+        __asm__ volatile("ldr %0, [%0]" : "+r"(nowhere) : : "memory");
+#elif defined __x86_64__
         __asm__ volatile("movl (%%rax), %%eax" : "+a"(nowhere) : : "memory");
 #else
         __asm__ volatile("movl (%%eax), %%eax" : "+a"(nowhere) : : "memory");

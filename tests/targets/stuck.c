@@ -6,10 +6,12 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#ifdef __x86_64__
-#define IP REG_RIP
+#ifdef __aarch64__
+#define IP(context) ((context)->uc_mcontext.pc)
+#elif defined __x86_64__
+#define IP(context) ((context)->uc_mcontext.gregs[REG_RIP])
 #else
-#define IP REG_EIP
+#define IP(context) ((context)->uc_mcontext.gregs[REG_EIP])
 #endif
 
 static volatile int stuck, go;
@@ -20,7 +22,7 @@ static void keep(int sig, siginfo_t *info, void *context)
 {
     Dl_info known;
     (void)sig, (void)info;
-    if (dladdr((void *)((ucontext_t *)context)->uc_mcontext.gregs[IP], &known))
+    if (dladdr((void *)IP((ucontext_t *)context), &known))
         return;
     stuck = 1;
     while (!go)

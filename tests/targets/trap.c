@@ -12,10 +12,22 @@ extern char **environ;
 
 static volatile long own, wrong;
 
+/* What a breakpoint of the program's own is, what the kernel says of it, and how far to go on behind it. */
+#ifdef __aarch64__
+#define BREAKPOINT "brk #1"
+enum { CODE = TRAP_BRKPT };
+#define STEP_OVER(context) (((ucontext_t *)(context))->uc_mcontext.pc += 4)
+#else
+#define BREAKPOINT "int3"
+enum { CODE = SI_KERNEL };
+#define STEP_OVER(context) ((void)(context))
+#endif
+
 static void on_trap(int sig, siginfo_t *info, void *context)
 {
-    (void)context;
-    wrong += sig != SIGTRAP || (info->si_code != SI_KERNEL && info->si_code != SI_TKILL);
+    wrong += sig != SIGTRAP || (info->si_code != CODE && info->si_code != SI_TKILL);
+    if (info->si_code == CODE)
+        STEP_OVER(context);
     own++;
 }
 
@@ -31,7 +43,7 @@ static long mixed(long n)
 {
     own = wrong = 0;
     for (long i = 0; i < n; i++) {
-        __asm__ volatile("int3");
+        __asm__ volatile(BREAKPOINT);
         raise(SIGTRAP);
         wrong += leaf(i) != i * 3 + 1;
     }
@@ -173,7 +185,7 @@ static long nested(long n)
         sigset_t none;
         sigemptyset(&none);
         pthread_sigmask(SIG_SETMASK, &none, NULL);
-        __asm__ volatile("int3");
+        __asm__ volatile(BREAKPOINT);
         good += own == i + 1;
     }
     return good;
@@ -198,7 +210,7 @@ static long vforks(long n)
 /* An own breakpoint without a handler kills. */
 static long die(long n)
 {
-    __asm__ volatile("int3");
+    __asm__ volatile(BREAKPOINT);
     return n;
 }
 

@@ -13,13 +13,31 @@ static int answer __attribute__((used)) = 77;
 #define ADDRESS ".8byte"
 #define LONG "8"
 #define VARIABLE "answer(%%rip)"
+#define NARROW "%k1"
+#define CONSTANT "$-9"
+#define ONE_REGISTER "a"
+#define OTHER_REGISTER "d"
+#elif defined __aarch64__
+#define ADDRESS ".8byte"
+#define LONG "8"
+#define VARIABLE "[%3]"
+#define NARROW "%1"
+#define CONSTANT "-9"
+#define ONE_REGISTER "r"
+#define OTHER_REGISTER "r"
 #else
 #define ADDRESS ".4byte"
 #define LONG "4"
 #define VARIABLE "answer"
+#define NARROW "%k1"
+#define CONSTANT "$-9"
+#define ONE_REGISTER "a"
+#define OTHER_REGISTER "d"
 #endif
 #define NOTE(name, semaphore, arguments, ...)                                                                          \
-    asm volatile("990: nop\n"                                                                                          \
+    asm volatile(TEXT(name, semaphore, arguments) ::__VA_ARGS__)
+#define TEXT(name, semaphore, arguments)                                                                               \
+                 "990: nop\n"                                                                                          \
                  ".pushsection .note.stapsdt,\"?\",\"note\"\n"                                                         \
                  ".balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                                                         \
                  "991: .asciz \"stapsdt\"\n992: .balign 4\n"                                                           \
@@ -29,24 +47,29 @@ static int answer __attribute__((used)) = 77;
                  ".ifndef _.stapsdt.base\n"                                                                            \
                  ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"                               \
                  ".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n"                            \
-                 ".size _.stapsdt.base, 1\n.popsection\n.endif\n" ::__VA_ARGS__)
+                 ".size _.stapsdt.base, 1\n.popsection\n.endif\n"
 
 /* A register, a narrow one with a sign, a constant, memory, and a variable. */
 PROBED long fired(long n, int negative)
 {
-    NOTE("fired", "demo_semaphore", LONG "@%0 -4@%k1 -4@$-9 " LONG "@%2 4@" VARIABLE, "r"(n), "r"(negative), "m"(table[2]));
+    NOTE("fired", "demo_semaphore", LONG "@%0 -4@" NARROW " -4@" CONSTANT " " LONG "@%2 4@" VARIABLE, "r"(n), "r"(negative),
+         "m"(table[2]), "r"(&answer));
     return n + negative;
 }
 
 /* Two sites of one probe; their arguments are in different registers. */
 PROBED long twice(long n)
 {
-    NOTE("twice", "0", LONG "@%0", "a"(n));
-    NOTE("twice", "0", LONG "@%0", "d"(n + 1000));
+    NOTE("twice", "0", LONG "@%0", ONE_REGISTER(n));
+    NOTE("twice", "0", LONG "@%0", OTHER_REGISTER(n + 1000));
     return n;
 }
 
 /* A probe that is the first instruction of a function. */
+#ifdef __aarch64__
+long first(long n);
+asm(".text\n.type first,@function\nfirst:\n" TEXT("first", "demo_semaphore", "8@x0") "add x0, x0, #1\nret\n.size first,.-first");
+#else
 __attribute__((naked)) PROBED long first(long n)
 {
 #ifdef __x86_64__
@@ -57,6 +80,7 @@ __attribute__((naked)) PROBED long first(long n)
     asm("mov 4(%esp), %eax\n\tinc %eax\n\tret");
 #endif
 }
+#endif
 
 static long run_first(long n)
 {

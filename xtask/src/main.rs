@@ -1,7 +1,8 @@
-//! Developer commands: `cargo xtask setup`, `test`, `bench`, `coverage`, `random`, `rules`, `rack`,
+//! Developer commands: `cargo xtask setup`, `test`, `arm64`, `bench`, `coverage`, `random`, `rules`, `rack`,
 //! `fuzz` and `guest`.
 #![forbid(unsafe_code)]
 
+mod arm64;
 mod bench;
 mod coverage;
 mod dependencies;
@@ -23,6 +24,9 @@ usage: cargo xtask COMMAND
   setup               install the Debian packages that the tests need (says so first; sudo if not root)
   test [--quick]      everything that must hold: format, lints, build, all tests, the oldest compiler
                       --quick: neither setup nor the oldest compiler
+  arm64 [--all] [FILTER]...
+                      the scenario tests in the arm64 guest: those whose names contain a FILTER. SIDESTEP_BIN_ARM64 names
+                      a tool to test. --all: also those that are left out, see arm64/left_out.rs
   bench [PART]... [--write]
                       what a probe hit costs, as tables; --write puts them into docs/bench.md. Parts:
                       hits        by the first instruction of the function, with kernel probes and bpftrace
@@ -45,10 +49,11 @@ usage: cargo xtask COMMAND
   fuzz [PART]... [--inputs N] [--seed S]
                       damaged inputs: objects, debug information, eBPF objects, scripts, lines, what a target shares.
                       Inputs that fail stay in target/fuzz
-  guest arm64 [--cpus N] [--memory MIB] [--timeout S] [--programs] [--add HOSTPATH[:GUESTPATH]]... -- COMMAND...
+  guest arm64 [--cpus N] [--memory MIB] [--timeout S] [--programs] [--tests] [--add HOSTPATH[:GUESTPATH]]... -- COMMAND...
                       runs a command for sh in an arm64 kernel under qemu, which prints what it prints and has its
                       status. What is added is in /root, where the command starts, or at GUESTPATH.
-                      --programs: with redis-server, redis-cli, redis-benchmark and grep of Debian";
+                      --programs: with redis-server, redis-cli, redis-benchmark and grep of Debian; --tests: bash, python3,
+                      binutils, strace, procps and util-linux";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -57,6 +62,10 @@ fn main() -> ExitCode {
         ["setup"] => setup::setup().map(|()| true),
         ["test"] => test::test(false),
         ["test", "--quick"] => test::test(true),
+        ["arm64", ref words @ ..] => {
+            let Some(wanted) = arm64::Wanted::parse(words) else { return usage() };
+            arm64::arm64(&wanted)
+        }
         ["bench", ref parts @ ..] => {
             let names: Vec<&str> = parts.iter().copied().filter(|word| *word != "--write").collect();
             let Some(result) = bench::bench(&names, names.len() < parts.len()) else { return usage() };

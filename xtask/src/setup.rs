@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc-i686-linux-gnu", "32-bit target programs"),
     ("libc6-dev-i386-cross", "the C library of those, and 32-bit code to analyse"),
     ("gcc-aarch64-linux-gnu", "arm64 target programs, and the linker of the tool for arm64"),
+    ("g++-aarch64-linux-gnu", "those in C++"),
     ("libc6-dev-arm64-cross", "the C library of those"),
     ("libc6-arm64-cross", "arm64 code to analyse, and what the programs of the guest load"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),

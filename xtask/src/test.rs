@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::{dependencies, setup};
+use crate::{arm64, dependencies, setup};
 
 /// For 32-bit programs that load libraries, which a 64-bit system has where the cross compiler has
 /// them.
@@ -68,6 +68,7 @@ pub fn test(quick: bool) -> Result<bool> {
     tally.step("examples of the library for 32-bit programs", dynamic("build").arg("--examples"));
     let tests = ["--no-fail-fast", "--lib", "--test", "examples", "--test", "programs"];
     tally.tests(dynamic("test").args(tests))?;
+    tally.arm64();
     if !quick {
         tally.oldest_compiler();
     }
@@ -127,6 +128,20 @@ impl Tally {
             self.fail("cargo test".to_owned());
         }
         Ok(())
+    }
+
+    /// The scenario tests in the arm64 guest.
+    fn arm64(&mut self) {
+        println!("=== tests in the arm64 guest");
+        match arm64::run(&arm64::Wanted::default()) {
+            Ok(results) => {
+                self.passed += results.passed;
+                for name in results.failed {
+                    self.fail(format!("test {name} on arm64"));
+                }
+            }
+            Err(error) => self.fail(format!("tests in the arm64 guest: {error:#}")),
+        }
     }
 
     /// The workspace builds with the oldest compiler that Cargo.toml promises.

@@ -154,7 +154,7 @@ pub fn find_library(name: &str) -> Option<PathBuf> {
             .collect();
         fitting.sort();
         // libc.so is a linker script, and other machines' libraries may lie about.
-        fitting.into_iter().rev().find(|(.., path)| is_x86_64(path)).and_then(|(.., path)| path.canonicalize().ok())
+        fitting.into_iter().rev().find(|(.., path)| is_for_machine(path)).and_then(|(.., path)| path.canonicalize().ok())
     })
 }
 
@@ -174,7 +174,7 @@ pub fn search_in(path: Option<OsString>) {
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = SEARCHED.with_borrow(Clone::clone).unwrap_or_else(|| std::env::var_os("PATH"))?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| is_x86_64(file))?.canonicalize().ok()
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| is_for_machine(file))?.canonicalize().ok()
 }
 
 /// `3.11` in `libpython3.11.so.1.0` does not count, `1.0` does.
@@ -183,10 +183,17 @@ fn version(file: &str) -> Vec<u64> {
     numbers.split('.').map_while(|number| number.parse().ok()).collect()
 }
 
-fn is_x86_64(path: &Path) -> bool {
+/// Machine of the ELF files that are looked for by name, and where Debian has its libraries.
+const MACHINE: (u8, [&str; 2]) = if cfg!(target_arch = "aarch64") {
+    (183, ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"])
+} else {
+    (62, ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"])
+};
+
+fn is_for_machine(path: &Path) -> bool {
     let mut head = [0; 20];
     let read = regular(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok());
-    read && head.starts_with(b"\x7fELF\x02") && head[18..] == [62, 0]
+    read && head.starts_with(b"\x7fELF\x02") && head[18..] == [MACHINE.0, 0]
 }
 
 /// Directories of the dynamic linker, in its order: those of /etc/ld.so.conf, then the built-in
@@ -194,9 +201,7 @@ fn is_x86_64(path: &Path) -> bool {
 fn library_dirs() -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     read_conf(Path::new("/etc/ld.so.conf"), &mut dirs, 0);
-    for dir in ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"] {
-        dirs.push(dir.into());
-    }
+    dirs.extend(MACHINE.1.into_iter().chain(["/lib64", "/usr/lib64", "/lib", "/usr/lib"]).map(PathBuf::from));
     dirs
 }
 

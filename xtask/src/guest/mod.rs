@@ -48,8 +48,8 @@ pub struct Guest {
     pub timeout: Duration,
     /// Files and folders of this machine, and their paths in the guest.
     pub added: Vec<(PathBuf, PathBuf)>,
-    /// With redis-server, redis-cli, redis-benchmark and grep of Debian.
-    pub programs: bool,
+    /// Parts of `setup-guest-arm64.sh` besides the system.
+    pub parts: Vec<&'static str>,
     /// A line for `sh`, run in `/root` as root.
     pub command: String,
 }
@@ -69,15 +69,15 @@ impl Default for Guest {
             memory: 1024,
             timeout: Duration::from_secs(300),
             added: Vec::new(),
-            programs: false,
+            parts: Vec::new(),
             command: String::new(),
         }
     }
 }
 
 impl Guest {
-    /// Reads `--cpus N`, `--memory MIB`, `--timeout S`, `--programs` and
-    /// `--add HOSTPATH[:GUESTPATH]`, and the command behind `--`.
+    /// Reads `--cpus N`, `--memory MIB`, `--timeout S`, `--programs`,
+    /// `--tests` and `--add HOSTPATH[:GUESTPATH]`, and the command behind `--`.
     pub fn parse(words: &[&str]) -> Option<Guest> {
         let mut guest = Guest::default();
         let mut words = words.iter();
@@ -87,7 +87,8 @@ impl Guest {
                 "--cpus" => guest.cpus = words.next()?.parse().ok().filter(|cpus| (1..=8).contains(cpus))?,
                 "--memory" => guest.memory = words.next()?.parse().ok()?,
                 "--timeout" => guest.timeout = Duration::from_secs(words.next()?.parse().ok()?),
-                "--programs" => guest.programs = true,
+                "--programs" => guest.parts.push("programs"),
+                "--tests" => guest.parts.push("tests"),
                 "--add" => guest.added.push(added(words.next()?)?),
                 _ => return None,
             }
@@ -165,10 +166,11 @@ impl Guest {
         for name in &LOADED[1..] {
             files.add(&Path::new(LIBRARIES).join(name), &Path::new("/lib/aarch64-linux-gnu").join(name))?;
         }
-        if self.programs {
+        for part in &self.parts {
             // Those programs come with libraries of their own, which take the place of others.
-            for part in ["bin", "etc", "lib", "usr"] {
-                files.add(&setup::guest("programs")?.join("programs").join(part), Path::new(part))?;
+            let part = setup::guest(part)?.join(part);
+            for folder in ["bin", "etc", "lib", "sbin", "usr"].into_iter().filter(|folder| part.join(folder).exists()) {
+                files.add(&part.join(folder), Path::new(folder))?;
             }
         }
         for (from, to) in &self.added {

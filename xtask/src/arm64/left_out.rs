@@ -1,0 +1,51 @@
+//! Which scenario tests do not run on arm64, and why.
+
+use anyhow::{Result, ensure};
+
+/// Reasons, with modules (`name::`) and single tests.
+const LEFT_OUT: &[(&str, &[&str])] = &[
+    (
+        "of 32-bit programs",
+        &[
+            "x86_32::",
+            "blocked::a_detach_leaves_calls_of_32_bit_code",
+            "blocked::calls_of_32_bit_code_with_a_signal_set_failed_with_efault_after_a_detach",
+        ],
+    ),
+    (
+        "x86 code, and what becomes of it",
+        &["displaced::", "emulated::", "labels::", "ladder::", "promotion::", "registers::", "short::", "torture::"],
+    ),
+    (
+        "too long for an emulated machine",
+        &[
+            "command_line::hits_after_the_end_were_lost_events",
+            "detach::a_hundred_cycles_under_load",
+            "detach::an_attach_to_two_processes_that_is_killed_leaves_nothing",
+            "detach::controller_killed_at_any_moment",
+            "detach::controller_killed_between_its_steps",
+            "rack::",
+            "random::",
+            "realworld::",
+            "redis::",
+        ],
+    ),
+    ("of objects, where nothing runs: the host does the same", &["coverage::", "rules::"]),
+    ("the kernel's uprobes as the oracle", &["kernel_cases::", "kernel_suites::", "kernel_uprobes::"]),
+    ("programs that the guest does not have", &["bpftrace::", "debugger::", "provider::"]),
+];
+
+/// Why a test does not run on arm64.
+pub fn why(test: &str) -> Option<&'static str> {
+    let is = |name: &&str| test == *name || (name.ends_with("::") && test.starts_with(*name));
+    LEFT_OUT.iter().find(|(_, names)| names.iter().any(is)).map(|(why, _)| *why)
+}
+
+/// All that is left out is there.
+pub fn check(tests: &[String]) -> Result<()> {
+    for name in LEFT_OUT.iter().flat_map(|(_, names)| *names) {
+        let is_there = tests.iter().any(|test| test == name || (name.ends_with("::") && test.starts_with(name)));
+        ensure!(is_there, "there is no test {name}, which is left out on arm64");
+    }
+    Ok(())
+}
