@@ -1,5 +1,5 @@
-//! Developer commands: `cargo xtask setup`, `test`, `arm64`, `bench`, `coverage`, `random`, `rules`, `rack`,
-//! `fuzz` and `guest`.
+//! Developer commands: `cargo xtask setup`, `test`, `arm64`, `bench`, `coverage`, `random`,
+//! `rules`, `rack`, `fuzz` and `guest`.
 #![forbid(unsafe_code)]
 
 mod arm64;
