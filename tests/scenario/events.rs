@@ -151,7 +151,8 @@ pub fn errors_point_at_the_place() {
         let column = command.rfind(&at).unwrap_or_else(|| panic!("{output}"));
         assert_eq!(caret.find('^'), Some(column), "{output}");
     }
-    let output = run(&mut sidestep(&["trace", "-p", &pid, &registers(&format!("{good} x=%di")), "--filter", "y > 3"]), LIMIT);
+    let output =
+        run(&mut sidestep(&["trace", "-p", &pid, &registers(&format!("{good} x=%di")), "--filter", "y > 3"]), LIMIT);
     assert_eq!(output.code(), 2, "{output}");
     assert!(output.stderr.contains("Field not found"), "{output}");
     before.assert_same(&Snapshot::of(program.pid()));

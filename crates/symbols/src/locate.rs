@@ -154,7 +154,11 @@ pub fn find_library(name: &str) -> Option<PathBuf> {
             .collect();
         fitting.sort();
         // libc.so is a linker script, and other machines' libraries may lie about.
-        fitting.into_iter().rev().find(|(.., path)| is_for_machine(path)).and_then(|(.., path)| path.canonicalize().ok())
+        fitting
+            .into_iter()
+            .rev()
+            .find(|(.., path)| is_for_machine(path))
+            .and_then(|(.., path)| path.canonicalize().ok())
     })
 }
 

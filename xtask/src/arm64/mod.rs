@@ -86,8 +86,7 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
     std::fs::write(folder.join("names"), names.join("\n") + "\n")?;
     std::fs::write(folder.join("run.sh"), include_str!("run.sh"))?;
 
-    let mut added =
-        vec![(targets, PathBuf::from("/guest/targets")), (tests, "/guest/target/debug/scenario".into())];
+    let mut added = vec![(targets, PathBuf::from("/guest/targets")), (tests, "/guest/target/debug/scenario".into())];
     added.extend(["sidestep", "names", "run.sh"].map(|name| (folder.join(name), Path::new("/guest").join(name))));
     // The tests find them where they were compiled.
     let checkout = checkout().canonicalize()?;
