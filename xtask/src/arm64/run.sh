@@ -1,5 +1,5 @@
 # Runs one test of the guest: sh run.sh NAME. Prints `test NAME ... RESULT (N s)`, and what a test
-# said that failed. RESULT is `ok`, `FAILED` or `skipped: WHY`.
+# that failed has said. RESULT is `ok`, `FAILED` or `skipped: WHY`.
 # Arguments: the longest time in seconds, the name.
 name=$2
 file=/tmp/tests/$(echo "$name" | tr : -)
@@ -19,7 +19,7 @@ flock 9
 if [ $status != 0 ]; then
     echo "test $name ... FAILED ($seconds s)"
     [ $status = 137 ] && echo "    killed after $1 s"
-    tail -c 6000 "$file" | sed 's/^/    /'
+    { head -c 2500 "$file"; echo; echo "[...]"; tail -c 2500 "$file"; } | sed 's/^/    /'
 elif [ -s "$file.skipped" ]; then
     echo "test $name ... skipped: $(cat "$file.skipped") ($seconds s)"
 else
