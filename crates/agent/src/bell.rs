@@ -32,12 +32,10 @@ pub fn execute(agent: Agent, frame: &mut Regs) {
     ask(bell, Question::NoExec, 0);
 }
 
-/// The dynamic loader has changed what is mapped.
+/// The dynamic loader has changed what is mapped. False: the controller has not looked at that.
 #[cold]
-pub fn mapped(agent: Agent) {
-    if agent.counts() {
-        ask(&agent.common().bell, Question::Mapped, 0);
-    }
+pub fn mapped(agent: Agent) -> bool {
+    !agent.counts() || ask(&agent.common().bell, Question::Mapped, 0)
 }
 
 /// Has the controller done what it was asked for?

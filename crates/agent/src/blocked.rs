@@ -12,6 +12,7 @@ use sidestep_wire::Blocked;
 
 use crate::kernel;
 use crate::memory::{Agent, Thread};
+use crate::thread::ASKS;
 
 /// A frame that is farther above than this belongs to another stack.
 const STACK: u64 = 256 << 10;
@@ -52,7 +53,7 @@ pub fn forget(thread: Thread) {
 /// Of the thread that runs, not of one that has ended and had the same stack, if the C library
 /// tells them apart.
 fn belief(thread: Thread) -> Blocked {
-    if thread.library_tid().is_some() {
+    if thread.library_tid().is_some() || ASKS {
         thread.current_tid();
     }
     thread.blocked()

@@ -7,7 +7,7 @@ use sidestep_wire::{Flow, Hit, ProbeDesc, Regs};
 
 use crate::arch;
 use crate::memory::{Agent, Thread};
-use crate::{bell, exclusive, guard, helpers, places, shadow};
+use crate::{bell, exclusive, guard, helpers, places, return_address, shadow};
 
 const ENTRY: u32 = Flow::Entry as u32;
 const RETURN: u32 = Flow::Return as u32;
@@ -113,7 +113,11 @@ fn own(agent: Agent, thread: Thread, flow: u32, regs: *mut Regs, stack_pointer: 
     match flow {
         UNWIND => shadow::unwind(agent, thread),
         CAUGHT => shadow::caught(agent, thread, stack_pointer),
-        MAPPED => bell::mapped(agent),
+        // An unwinder that has come may have no probe.
+        MAPPED if !bell::mapped(agent) => {
+            return_address::keep(agent);
+            shadow::unwind(agent, thread);
+        }
         // SAFETY: nobody else has the registers: no program runs at such a probe.
         SIGNAL_CALL => guard::system_call(agent, thread, unsafe { &mut *regs }),
         _ => {}

@@ -40,6 +40,11 @@ fn look(agent: Agent, word: u64) -> bool {
         || shadow::is_watched(agent, word)
 }
 
+/// From now on, return addresses stay as they are in this process.
+pub fn keep(agent: Agent) {
+    agent.private().keeps_returns.store(1, Ordering::Relaxed);
+}
+
 /// Have return addresses to stay as they are? The program has loaded a library that looks at them.
 #[inline(always)]
 #[must_use]

@@ -190,6 +190,15 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
         }
         // SAFETY: the caller promises that `slot` is writable (section "Safety" above).
         unsafe { arch::write_word(slot, trampoline) };
+        if return_address::stays(agent) {
+            // Since the look above: the controller has put back all that was there.
+            // SAFETY: the caller promises that `slot` is writable (section "Safety" above).
+            unsafe { arch::write_word(slot, ret) };
+            stack.entry(index).kill(slot);
+            trim(thread);
+            agent.count_dropped(1);
+            return false;
+        }
         let in_use = thread.shadow() == stack.base && len(thread) > index;
         if (in_use && stack.entry(index).read(slot) == Some(entry)) || is_there(thread, &entry) {
             return ret != trampoline || is_second(agent, stack, index, &entry);

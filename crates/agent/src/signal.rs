@@ -149,7 +149,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
 unsafe fn is_guarded(agent: Agent, action: &SigAction, context: *mut u8, back: *const u64) -> bool {
     // SAFETY: the caller promises that `context` is what the kernel passes, and `back` the stub's.
     let restorer = arch::restorer(action).unwrap_or_else(|| unsafe { arch::return_address(context, back) });
-    safe_read::word(agent, restorer).is_some_and(arch::is_jump)
+    safe_read::word(agent, restorer).is_some_and(arch::is_guarded)
 }
 
 /// Place of a signal in the arrays of [`sidestep_wire::Signals`].

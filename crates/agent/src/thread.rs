@@ -14,6 +14,9 @@ use crate::arch;
 use crate::memory::{Agent, Bucket, Table, Thread};
 use crate::{blocked, helpers, kernel, safe_read, shadow};
 
+/// It is not known where C libraries keep the thread id: the kernel is asked each time.
+pub const ASKS: bool = arch::TID_WORDS.is_empty();
+
 /// Most buckets that a search looks at.
 const PROBES: usize = 128;
 /// A stack pointer that is no farther below that of a guarded call was in the guard.
@@ -341,12 +344,16 @@ impl Thread {
         }
         let tid = kernel::thread_id();
         // A child on its parent's memory finds its parent's id there: the state is the parent's.
-        let is_child = library.is_some_and(|library| library != tid);
+        // Where no library's word is known, such a child is known by its own process id.
+        let is_child = match library {
+            Some(library) => library != tid,
+            None => ASKS && kernel::process_id() == tid,
+        };
         if tid != self.tid() && !is_child {
             // Another thread on the stack of one that has ended.
             self.set_tid(tid);
             self.set_comm_time(0);
-            if library.is_some() {
+            if library.is_some() || ASKS {
                 blocked::forget(self);
             }
         }
@@ -357,7 +364,7 @@ impl Thread {
     /// agrees with what we know or is unknown.
     #[inline(always)]
     pub fn writer(self) -> u32 {
-        if self.tid_word() == 0 { self.tid() } else { self.current_tid() }
+        if self.tid_word() == 0 && !ASKS { self.tid() } else { self.current_tid() }
     }
 
     /// Asks the kernel for the thread's name.

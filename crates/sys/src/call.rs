@@ -234,11 +234,17 @@ impl Calls {
         maps: &[Mapping],
         threads: &mut [Thread],
     ) -> Result<&mut Active, CallError> {
-        let active = match self.active.take() {
-            Some(active) => active,
-            None => self.begin(process, maps, threads)?,
-        };
-        Ok(self.active.insert(active))
+        match self.active.take() {
+            Some(active) => Ok(self.active.insert(active)),
+            None => {
+                let active = self.begin(process, maps, threads)?;
+                let active = self.active.insert(active);
+                if active.regs.hides_restart(process) {
+                    active.find_restart()?;
+                }
+                Ok(active)
+            }
+        }
     }
 
     fn begin(&self, process: &Process, maps: &[Mapping], threads: &mut [Thread]) -> Result<Active, CallError> {
@@ -287,7 +293,7 @@ impl Calls {
         }
         let regs = thread.regs;
         let bytes = Frame::new(frame, &regs.settled(process), &fp, mask, gadgets).0;
-        let mut active = Active {
+        let active = Active {
             pid,
             tid,
             owner,
@@ -303,9 +309,6 @@ impl Calls {
         if let Err(e) = process.write(frame, &bytes) {
             active.clean(process)?;
             return Err(e.into());
-        }
-        if active.regs.hides_restart(process) {
-            active.find_restart()?;
         }
         Ok(active)
     }

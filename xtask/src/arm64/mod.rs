@@ -19,6 +19,25 @@ const JOBS: u32 = 3;
 /// Seconds for one test.
 const LIMIT: u32 = 90;
 
+/// Modules that `cargo xtask test` runs: their tests are all right on arm64, and take two minutes
+/// together. What else is not left out is for `cargo xtask arm64`; `docs/internals/arm64.md` says
+/// what is not right yet.
+const TESTED: [&str; 13] = [
+    "bcc_trace::",
+    "carried::",
+    "counts::",
+    "errors::",
+    "events::",
+    "imports::",
+    "info::",
+    "limits::",
+    "listing::",
+    "members::",
+    "printed::",
+    "records::",
+    "spawn::",
+];
+
 /// What is asked for.
 #[derive(Default)]
 pub struct Wanted {
@@ -29,6 +48,11 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// What `cargo xtask test` asks for.
+    pub fn tested() -> Wanted {
+        Wanted { filters: TESTED.iter().map(|module| (*module).to_owned()).collect(), all: false }
+    }
+
     /// Reads `--all` and the filters.
     pub fn parse(words: &[&str]) -> Option<Wanted> {
         let (flags, filters): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
@@ -37,7 +61,11 @@ impl Wanted {
     }
 
     fn has(&self, test: &str) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| test.contains(&**filter))
+        self.filters.is_empty()
+            || self.filters.iter().any(|filter| match filter.ends_with("::") {
+                true => test.starts_with(&**filter),
+                false => test.contains(&**filter),
+            })
     }
 }
 

@@ -60,6 +60,12 @@ pub fn is_jump(code: u64) -> bool {
     code as u8 == JUMP
 }
 
+/// Has code that signal handlers return to, which begins with these bytes, a guard?
+#[must_use]
+pub fn is_guarded(code: u64) -> bool {
+    is_jump(code)
+}
+
 /// Is a breakpoint at the start of some code, of which these are the first bytes?
 #[must_use]
 pub fn is_breakpoint(code: u64) -> bool {

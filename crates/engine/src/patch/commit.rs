@@ -317,11 +317,11 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
         let Some(Change { job, detour, .. }) = index.checked_sub(1).map(|i| sites[i]) else { continue };
         let start = detour.site.0;
         // The kernel makes a call that it restarts itself.
-        let restarts = match position.place {
-            Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.restarts()),
+        let waits = match position.place {
+            Place::Thread { tid } => stopped.threads().iter().any(|t| t.tid == tid && t.regs.may_wait()),
             Place::SignalFrame { .. } => false,
         };
-        let guards = detour.guards.iter().filter(|_| !restarts);
+        let guards = detour.guards.iter().filter(|_| !waits);
         let copies = detour.copies.iter().filter(|_| ip < start + job.plan.held().0);
         let Some((_, to)) = guards.chain(copies).find(|(from, _)| u64::from(*from) == ip - start) else { continue };
         if !scene.comes_back(stopped, position) {

@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use sidestep_isa::object::{Bytes, Extent, ObjectCode};
+use sidestep_isa::syscalls::calls;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::syscalls::SyscallSite;
 use sidestep_plan::{
@@ -299,17 +300,18 @@ pub(crate) fn plan_guards(object: &Rc<Object>, numbers: &[u32], analyses: &mut A
     Ok(all)
 }
 
-/// Guards of the code in the vDSO to which signal handlers of 32-bit programs return. Its unwind
-/// information begins in front of it, so that it cannot be analysed like other code; but it is
-/// known what it is, and that nothing else leads there (`arch/x86/entry/vdso/vdso32/sigreturn.S`).
+/// Guards of the code in the vDSO to which signal handlers return. Its unwind information begins in
+/// front of it, so that it cannot be analysed like other code; but it is known what it is, and that
+/// nothing else leads there (`arch/x86/entry/vdso/vdso32/sigreturn.S`,
+/// `arch/arm64/kernel/vdso/sigreturn.S`).
 pub(crate) fn plan_sigreturns(vdso: &Object, numbers: &[u32]) -> Vec<Guard> {
     const FUNCTIONS: [&str; 2] = ["__kernel_sigreturn", "__kernel_rt_sigreturn"];
-    const CALL: [u8; 2] = [0xcd, 0x80]; // int $0x80
     let Ok(text) = vdso.text() else { return Vec::new() };
     let guard = |start: Va| {
         let from = |section: &Bytes<'_>| usize::try_from(start.since(section.va)).ok();
         let (section, code) = text.iter().find_map(|section| Some((section, section.data.get(from(section)?..)?)))?;
-        let len = code.windows(CALL.len()).take(REGION_MAX).position(|bytes| bytes == CALL)? + CALL.len();
+        let end = |call: &&[u8]| Some(code.windows(call.len()).take(REGION_MAX).position(|b| b == *call)? + call.len());
+        let len = calls(vdso.isa()).iter().filter_map(end).min()?;
         let function = Bytes { name: section.name, va: start, data: &code[..len] };
         let site = *syscalls::find(vdso.isa(), std::slice::from_ref(&function), numbers).first()?;
         let index = Index::new(ObjectCode {

@@ -124,8 +124,8 @@ impl Session {
         }
     }
 
-    pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, mut installer: Installer) -> Session {
-        let unwatched = installer.unwatched.take().map(|reason| (process.pid(), reason)).into_iter().collect();
+    pub(crate) fn new(process: Process, child: Option<sidestep_sys::Child>, installer: Installer) -> Session {
+        let unwatched = installer.unwatched.clone().map(|reason| (process.pid(), reason)).into_iter().collect();
         let (rings, state, detached) = (Rings::default(), TargetState::Running, Stops::default());
         Session {
             process,

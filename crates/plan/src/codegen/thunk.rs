@@ -194,6 +194,18 @@ impl Places {
     }
 }
 
+/// Whether the lookup table of threads has to lie below 2 GiB: whether generated code names its
+/// address in a displacement.
+#[must_use]
+pub fn lookup_is_low(isa: Isa) -> bool {
+    match isa {
+        Isa::X86 | Isa::X64 => true,
+        Isa::A64 => false,
+        #[cfg(feature = "toy")]
+        Isa::Toy => false,
+    }
+}
+
 /// The shared code at the start of a slab. `enter` is [`Globals::enter`]; of the programs, those
 /// and `ends` that its detours need. `goroutine`: the detours are on stacks of goroutines, of which
 /// the agent needs so many bytes.

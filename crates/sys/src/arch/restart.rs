@@ -35,6 +35,13 @@ impl Regs {
             && matches!(self.result(), ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK)
     }
 
+    /// May the thread wait in a system call with a signal mask of its own, which the kernel goes on
+    /// with?
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        self.restarts()
+    }
+
     /// The same, but its system call has been interrupted for good.
     pub(crate) fn interrupted(&self) -> Regs {
         let mut regs = *self;

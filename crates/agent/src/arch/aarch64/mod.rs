@@ -150,20 +150,28 @@ pub fn returning_mask(_number: u64, context: u64) -> u64 {
 }
 
 /// The system call that this code makes, if it is what signal handlers return to, and how many
-/// bytes it pops before: `mov x8, #139; svc #0`, or a guard of ours in the place of the first one.
+/// bytes it pops before: `mov x8, #139; svc #0`, or a guard of ours in the place of one of them.
 #[must_use]
 pub fn restorer_call(code: &[u8; 16]) -> Option<(u64, u64)> {
     const MOV_SIGRETURN: u32 = 0xd280_1168;
     const SVC: u32 = 0xd400_0001;
     let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
     let is_number = word(0) == MOV_SIGRETURN || is_jump(word(0).into());
-    (is_number && word(4) == SVC).then_some((nr::RT_SIGRETURN, 0))
+    let is_call = word(4) == SVC || word(0) == MOV_SIGRETURN && is_jump(word(4).into());
+    (is_number && is_call).then_some((nr::RT_SIGRETURN, 0))
 }
 
 /// Is the jump of a site at the start of some code, of which these are the first bytes?
 #[must_use]
 pub fn is_jump(code: u64) -> bool {
     code as u32 >> 26 == 0b00_0101
+}
+
+/// Has code that signal handlers return to, which begins with these bytes, a guard? It takes the
+/// place of one of the two instructions.
+#[must_use]
+pub fn is_guarded(code: u64) -> bool {
+    is_jump(code) || is_jump(code >> 32)
 }
 
 /// Is a breakpoint at the start of some code, of which these are the first bytes?

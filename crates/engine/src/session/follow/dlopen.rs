@@ -53,10 +53,12 @@ impl Session {
         if !is_wanted && !replaces {
             return Ok(());
         }
-        if !is_wanted && !is_first && index.is_none() {
-            return self.protect_child(pid, installer.clone(), wanted);
-        }
-        let result = self.look_at_new(pid, is_first, family, matches, wanted);
+        let result = if !is_wanted && !is_first && index.is_none() {
+            let inherited = installer.clone();
+            self.protect_child(pid, inherited, wanted)
+        } else {
+            self.look_at_new(pid, is_first, family, matches, wanted)
+        };
         match &result {
             // There is no telling which unwinders have no probe.
             Err(error) if replaces => self.give_up_returns(pid, error.to_string())?,
@@ -84,7 +86,9 @@ impl Session {
         let mut other = self.others.swap_remove(index);
         let before = (other.installer.probes.len(), other.installer.refused.len());
         let result = other.probe_more(matches, wanted);
-        self.unwatched.append(&mut other.unwatched);
+        if !self.unwatched.iter().any(|(known, _)| *known == pid) {
+            self.unwatched.append(&mut other.unwatched);
+        }
         self.take_probes(&other, before);
         self.keep_symbols(&mut other);
         self.others.push(other);
@@ -96,7 +100,8 @@ impl Session {
     fn protect_child(&mut self, pid: i32, mut inherited: Installer, wanted: &SessionSpec) -> Result<(), SessionError> {
         let process = switch::open(pid)?;
         let (_, hooks) = inherited.plan(Vec::new(), &process, &mut wanted.objects.borrow_mut(), &mut || {})?;
-        let unwinder = hooks.first().map(|hook| format!("{} unwinds", hook.planned.matched.object.path().display()));
+        let unwinder = hooks.iter().find(|hook| hook.is_unwinder());
+        let unwinder = unwinder.map(|hook| format!("{} unwinds", hook.planned.matched.object.path().display()));
         inherited.unwatched.or(unwinder).map_or(Ok(()), |reason| self.give_up_returns(pid, reason))
     }
 
@@ -105,9 +110,9 @@ impl Session {
         let process = switch::open(pid)?;
         let _turn = take_turn(&process)?;
         keep_returns(&mut Hold::running(&process))?;
-        if pid == self.pid() {
-            self.installer.unwatched = Some(reason.clone());
-        }
+        let others = self.others.iter_mut().filter(|other| other.pid() == pid).map(|other| &mut other.installer);
+        let own = (self.process.pid() == pid).then_some(&mut self.installer);
+        others.chain(own).for_each(|installer| installer.unwatched = Some(reason.clone()));
         self.unwatched.push((pid, reason));
         Ok(())
     }

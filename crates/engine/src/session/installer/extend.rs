@@ -14,6 +14,8 @@ use crate::session::reclaim::Addition;
 /// What planning changes, to go back to.
 pub(crate) struct Checkpoint {
     hooked: HashSet<(&'static str, u64)>,
+    replaces: bool,
+    unwatched: Option<String>,
     lens: (usize, usize),
     free: (Vec<usize>, Vec<usize>),
 }
@@ -33,12 +35,19 @@ impl Installer {
     /// Before [`Installer::extend`].
     pub fn checkpoint(&self) -> Checkpoint {
         let lens = (self.requests.len(), self.bundle.programs.len());
-        Checkpoint { hooked: self.hooked.clone(), lens, free: self.free.clone() }
+        Checkpoint {
+            hooked: self.hooked.clone(),
+            replaces: self.replaces,
+            unwatched: self.unwatched.clone(),
+            lens,
+            free: self.free.clone(),
+        }
     }
 
     /// Nothing of what came since is wanted.
     pub fn go_back(&mut self, to: Checkpoint) {
         self.hooked = to.hooked;
+        (self.replaces, self.unwatched) = (to.replaces, to.unwatched);
         self.free = to.free;
         self.requests.truncate(to.lens.0);
         self.bundle.programs.truncate(to.lens.1);

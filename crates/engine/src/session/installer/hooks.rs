@@ -40,6 +40,13 @@ pub(crate) struct Hook {
     pub lends: Option<Va>,
 }
 
+impl Hook {
+    /// Does it keep unwinders right?
+    pub fn is_unwinder(&self) -> bool {
+        matches!(self.flow, Flow::Unwind | Flow::Caught)
+    }
+}
+
 impl Installer {
     /// Plans the sites of our own that the accepted ones need, in all objects of a process that
     /// were not looked at yet.
@@ -86,7 +93,7 @@ impl Installer {
             }
             let whose = format!("the signals are those of the session of process {controller}: end that first");
             let (trap, fault) = (format!("it needs a trap, and {whose}"), format!("it may fault, and {whose}"));
-            hooks.retain(|h| !traps(&h.planned));
+            let planned = self.leave_out(&mut hooks, planned, &trap);
             let planned = self.without(planned, &trap, |_, p| traps(p));
             return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
         }
@@ -104,7 +111,7 @@ impl Installer {
                 let call = format!("the system call at {at} of {}", object.display());
                 let trap = format!("it needs a trap, and {call} could block SIGTRAP, which kills a process at a trap");
                 let fault = format!("an instruction there stops the program by its address, and {call} could hide it");
-                hooks.retain(|h| !traps(&h.planned));
+                let planned = self.leave_out(&mut hooks, planned, &trap);
                 let planned = self.without(planned, &trap, |_, p| traps(p));
                 return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
             }
@@ -116,6 +123,19 @@ impl Installer {
             self.needs_signals = bound || follows || self.reads_memory() && self.has_guards();
         }
         Ok((planned, hooks))
+    }
+
+    /// Leaves out sites of our own that need traps, which cannot be had for this reason. Without an
+    /// unwinder's, return addresses stay as they are.
+    fn leave_out(&mut self, hooks: &mut Vec<Hook>, planned: Vec<Planned>, reason: &str) -> Vec<Planned> {
+        let traps = |hook: &Hook| hook.planned.inside || hook.planned.plan.as_ref().is_ok_and(Plan::has_traps);
+        let is_bare = hooks.iter().any(|hook| traps(hook) && hook.is_unwinder());
+        hooks.retain(|hook| !traps(hook));
+        if !is_bare {
+            return planned;
+        }
+        self.unwatched = Some(reason.to_owned());
+        self.without(planned, reason, Installer::would_replace)
     }
 
     /// Plans the site of our own by which a dynamic loader says what it has mapped: debuggers stop

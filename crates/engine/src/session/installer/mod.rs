@@ -400,7 +400,7 @@ impl Installer {
         self.held.extend(held);
         let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
         let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
-        let unwinders = hooks.iter().filter(|hook| matches!(hook.flow, Flow::Unwind | Flow::Caught));
+        let unwinders = hooks.iter().filter(|hook| hook.is_unwinder());
         let unwinders: Vec<Planned> = unwinders.map(|hook| hook.planned.clone()).collect();
         let mut places = self.map_places(regions, hold, &planned)?;
         let completed = self.complete_programs(regions, hold, &planned)?;

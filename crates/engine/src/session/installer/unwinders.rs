@@ -3,6 +3,8 @@
 //! code runs. Where that cannot be, return addresses stay as they are: new probes that would
 //! replace them are refused, and those that are replaced are put back ([`Installer::unwatched`]).
 
+use std::collections::HashSet;
+
 use sidestep_plan::{Needs, Plan};
 use sidestep_symbols::{MappedObject, Matcher, Object};
 use sidestep_sys::Process;
@@ -10,7 +12,7 @@ use sidestep_wire::Flow;
 
 use super::Installer;
 use super::hooks::{Hook, load_of};
-use super::sites::returns;
+use super::sites::{overlap, place, returns};
 use crate::error::SessionError;
 use crate::planning::placement::There;
 use crate::planning::{Planned, Wish, plan_all};
@@ -40,8 +42,7 @@ impl Installer {
         process: &Process,
         objects: &mut Objects,
     ) -> Result<(Vec<Planned>, Vec<Hook>), SessionError> {
-        let replaces = |i: &Installer, p: &Planned| p.replaces_return(returns(&i.requests[p.request].action));
-        let begins = planned.iter().any(|p| replaces(self, p));
+        let begins = planned.iter().any(|p| self.would_replace(p));
         if !begins && !self.replaces {
             return Ok((planned, Vec::new()));
         }
@@ -64,11 +65,16 @@ impl Installer {
             Some(reason) => {
                 // Nothing of this is there: a later look has to find the same.
                 self.hooked.retain(|(purpose, _)| *purpose != PURPOSE);
-                let planned = self.without(planned, &reason, replaces);
+                let planned = self.without(planned, &reason, Installer::would_replace);
                 self.unwatched = self.replaces.then_some(reason);
                 Ok((planned, Vec::new()))
             }
         }
+    }
+
+    /// Whether a probe would replace return addresses.
+    pub(super) fn would_replace(&self, planned: &Planned) -> bool {
+        planned.replaces_return(returns(&self.requests[planned.request].action))
     }
 
     /// Also says why return addresses cannot be replaced with what is mapped.
@@ -80,7 +86,13 @@ impl Installer {
     ) -> Result<(Vec<Hook>, Option<String>), SessionError> {
         const FLOWS: [Flow; 2] = [Flow::Unwind, Flow::Caught];
         let mut matches = Vec::new();
-        for loaded in self.new_objects(process, objects, PURPOSE, load_of(process))? {
+        // A library that was unloaded may come again, or another one in its place.
+        let load = load_of(process);
+        let mapped = Objects::mapped(process)?;
+        let there: HashSet<u64> =
+            mapped.iter().filter_map(|mapped| load(objects, mapped)).map(|loaded| loaded.range.start).collect();
+        self.hooked.retain(|(purpose, start)| *purpose != PURPOSE || there.contains(start));
+        for loaded in self.new_objects(process, objects, PURPOSE, load)? {
             if has_hidden_unwinder(&loaded.object) {
                 let name = loaded.object.path().display();
                 let reason = format!("{name} has exceptions and no symbol for the code that unwinds them");
@@ -107,6 +119,9 @@ impl Installer {
                 (planned.plan, planned.expected) = (user.plan.clone(), user.expected.clone());
             }
             match &planned.plan {
+                Ok(_) if place(&planned).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range))) => {
+                    reason = Some(needed(&planned, "a library that is gone had one at the same place"));
+                }
                 Ok(_) => hooks.push(Hook { flow: FLOWS[planned.request], planned, lends: None }),
                 Err(why) => reason = Some(needed(&planned, &why.to_string())),
             }

@@ -41,8 +41,9 @@ pub const MMAP_UNIT: u64 = 1;
 pub const RELATIVE: u32 = 1027;
 /// A program may set its thread pointer without a system call (`msr tpidr_el0`).
 pub const SETS_THREAD_POINTER: bool = true;
-/// Signal handlers may return through the vDSO.
-pub const RETURNS_IN_VDSO: bool = true;
+/// Signal handlers return through the vDSO, but no guard can be there: unwinders know that code by
+/// its two instructions (`aarch64_fallback_frame_state` in libgcc).
+pub const RETURNS_IN_VDSO: bool = false;
 /// The system call of the agent's clock.
 pub const CLOCK_GETTIME: libc::c_long = libc::SYS_clock_gettime;
 /// System calls that change signal masks or actions, or wait with another mask.
@@ -162,6 +163,20 @@ impl Regs {
     #[must_use]
     pub fn restarts(&self) -> bool {
         false
+    }
+
+    /// May the thread wait in a system call with a signal mask of its own? The kernel goes on with
+    /// that call, or ends it with EINTR if a signal comes first, as long as the thread stays there.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        const CALLS: [libc::c_long; 5] = [
+            libc::SYS_rt_sigsuspend,
+            libc::SYS_ppoll,
+            libc::SYS_pselect6,
+            libc::SYS_epoll_pwait,
+            libc::SYS_epoll_pwait2,
+        ];
+        CALLS.contains(&(self.raw.words[NUMBER] as libc::c_long))
     }
 
     /// The same, but its system call has been interrupted for good.
