@@ -300,10 +300,10 @@ static void sets(void)
 #endif
     add(SYS_ppoll, (long)&polls, 1, 0, (long)&nothing_open, 8, 0);
     add(SYS_pselect6, quiet + 1, (long)&reads[1], 0, 0, 0, (long)&with_mask);
-#ifdef SYS_select
-    add(SYS_select, quiet + 1, (long)&reads[0], 0, 0, 0, 0);
-#elif defined SYS__newselect
+#ifdef SYS__newselect /* SYS_select takes a structure there */
     add(SYS__newselect, quiet + 1, (long)&reads[0], 0, 0, 0, 0);
+#elif defined SYS_select
+    add(SYS_select, quiet + 1, (long)&reads[0], 0, 0, 0, 0);
 #endif
 #ifdef SYS_epoll_wait
     add(SYS_epoll_wait, epoll, (long)&event, 1, -1, 0, 0);
