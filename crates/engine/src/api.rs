@@ -353,8 +353,8 @@ pub struct Counts {
 /// A latency distribution in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
-    /// `(low, high, count)` of the non-empty fine buckets, ascending; a value v is in one if low ≤
-    /// v < high.
+    /// `(low, high, count)` of the fine buckets that are not empty, ascending. A bucket has the
+    /// values from `low` on that are below `high`.
     pub buckets: Vec<(u64, u64, u64)>,
     /// Sum of all values.
     pub sum: u64,

@@ -5,8 +5,8 @@
 //!   high   128 bytes             below the stack pointer of the site: not touched
 //!          wire::Hit             registers as in struct user_pt_regs
 //!          the thunk's return    x30 of the site, between detour and thunk
-//!   low    flags                 x16 of the site, between detour and thunk     <- x20, sp
-//!          vector registers that the agent's code uses, and FPSR               <- sp, over the call
+//!   low    flags                 x16 of the site, until then    <- x20, sp
+//!          vector registers that the agent uses, and FPSR         <- sp, over the call
 //! ```
 //!
 //! The detour makes all of the frame by its first store, which is at the lowest address. So where

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   high   probe                   pushed by the detour
-//!          return into the detour  pushed by its call     (trampoline: the slot that gets the real return address)
+//!          return into the detour  pushed by its call (trampoline: the real return address)
 //!          eax, flags              while the frame is made
 //!   low    xmm registers that the agent's code uses, 16-aligned
 //!          wire::Hit               registers as in struct pt_regs
