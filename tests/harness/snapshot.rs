@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crate::process::eventually;
 
 /// A part of a process and its description or contents.
 type Parts = BTreeMap<String, Vec<u8>>;
@@ -39,7 +42,7 @@ impl Snapshot {
             }),
             signals: Parts::new(),
         };
-        let status = std::fs::read_to_string(proc("status")).expect("process exists");
+        let status = status_at_rest(pid);
         let kept = ["TracerPid", "SigBlk", "SigIgn", "SigCgt", "Seccomp"];
         for line in status.lines().filter(|l| kept.iter().any(|k| l.starts_with(k))) {
             snapshot.signals.insert(line.to_owned(), Vec::new());
@@ -140,6 +143,22 @@ fn differ(what: &str, before: &Parts, after: &Parts, found: &mut Vec<String>) {
 fn entries(dir: &str, value: impl Fn(&str) -> Vec<u8>) -> Parts {
     let names = std::fs::read_dir(dir).expect("process exists").flatten();
     names.map(|entry| entry.path().to_string_lossy().into_owned()).map(|path| (path.clone(), value(&path))).collect()
+}
+
+/// The status of a process whose first thread waits in a system call. A thread that runs may be
+/// inside a handler of the program, whose mask is not the thread's own. Where the first thread never
+/// waits, the status is the last one that was read.
+fn status_at_rest(pid: i32) -> String {
+    let read = |what| std::fs::read_to_string(format!("/proc/{pid}/{what}"));
+    let mut status = String::new();
+    // The number, the arguments, the stack pointer and the place; or a word.
+    let mut waits = || {
+        let call = read("syscall").unwrap_or_default();
+        status = read("status").expect("process exists");
+        call != "running\n" && read("syscall").is_ok_and(|then| then == call)
+    };
+    eventually(Duration::from_secs(2), &mut waits);
+    status
 }
 
 /// Is a thread, given by its directory, on its way out or gone? It may be there for a while after
