@@ -15,21 +15,25 @@ const SP_AT_SIGNAL: isize = 3;
 const SS: isize = 4;
 /// The first 32 signals of the mask; of the old kind the only copy.
 const OLD_MASK: isize = 6;
-/// Old kind: the number of the signal.
-const SIGNAL: isize = -15;
 // Of a frame with a `siginfo_t` (`struct rt_sigframe_ia32`, arch/x86/include/asm/sigframe.h).
 const UCONTEXT: isize = -19;
 /// The address of the ucontext, for the handler.
 const UCONTEXT_AT: isize = UCONTEXT - 33;
 const INFO: isize = UCONTEXT - 32;
 const MASK: isize = 8;
-/// The alternate stack's address, flags and size, as they were when the signal was delivered.
+/// The link of the ucontext, which the kernel leaves empty; then the alternate stack's address,
+/// flags and size, as they were when the signal was delivered.
+const LINK: isize = UCONTEXT + 1;
 const ALTERNATE: isize = UCONTEXT + 2;
+/// All flags of a ucontext (arch/x86/include/uapi/asm/ucontext.h).
+const UC_FLAGS: u32 = 7;
 
 /// `__USER32_CS`, `__USER_DS` (arch/x86/include/asm/segment.h).
 const USER_CS: u32 = 0x23;
 const USER_DS: u32 = 0x2b;
+const SS_ONSTACK: u32 = 1;
 const SS_DISABLE: u32 = 2;
+const SS_AUTODISARM: u32 = 1 << 31;
 
 /// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its
 /// stack from `start` (8-aligned, `sp` or a little below).
@@ -37,6 +41,10 @@ const SS_DISABLE: u32 = 2;
 /// A frame on an alternate stack counts only for a thread that is on that very stack: what lies on
 /// the stacks of others, or of signals that are long over, does not. Of the kind without a
 /// `siginfo_t`, it counts everywhere.
+///
+/// The words in front of the saved registers say which kind it is, but they are no condition: they
+/// are the arguments of the handler, which may use their place for something else; and behind the
+/// handler, at the call that ends it, they are below the stack pointer.
 #[must_use]
 pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
     let words: Vec<u32> = stack.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
@@ -48,7 +56,14 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
             return None;
         }
         let behind = |offset: isize| at(ip).offset(4 * offset as i64);
-        let (mask_at, info_at) = if word(UCONTEXT_AT).map(u64::from) == Some(behind(UCONTEXT).0) {
+        let has_context = || {
+            let flags = word(ALTERNATE + 1)?;
+            let is_signal = word(INFO).is_some_and(|signal| (1..=64).contains(&signal));
+            let is_empty = word(LINK)? == 0 && word(UCONTEXT)? & !UC_FLAGS == 0;
+            Some(is_signal && is_empty && flags & !(SS_ONSTACK | SS_DISABLE | SS_AUTODISARM) == 0)
+        };
+        let is_named = word(UCONTEXT_AT).map(u64::from) == Some(behind(UCONTEXT).0);
+        let (mask_at, info_at) = if is_named || has_context() == Some(true) {
             let [base, flags, size] = [word(ALTERNATE)?, word(ALTERNATE + 1)?, word(ALTERNATE + 2)?];
             let alternate = base.into()..u64::from(base) + u64::from(size);
             if flags & SS_DISABLE == 0 && alternate.contains(&at(ip).0) && !alternate.contains(&sp.0) {
@@ -58,9 +73,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
         } else {
             (behind(OLD_MASK), None)
         };
-        if info_at.is_none() && !(1..=64).contains(&word(SIGNAL)?) {
-            return None;
-        }
         let (mask_copy, sp) = (word(OLD_MASK)?, Va(word(SP)?.into()));
         Some(SignalFrame { ip_at: at(ip), ip: Va(words[ip].into()), sp, call_at: None, mask_at, mask_copy, info_at })
     };
@@ -94,21 +106,41 @@ mod tests {
 
     #[test]
     fn a_frame_is_found_by_its_selectors() {
-        let mut bytes = stack([0, SS_DISABLE, 0]);
+        let bytes = stack([0, SS_DISABLE, 0]);
         let found = signal_frames(&bytes, Va(START), Va(START));
         let [frame] = found[..] else { panic!("{found:?}") };
         let at = |word: usize| Va(START + 4 * word as u64);
         assert_eq!((frame.ip_at, frame.ip, frame.sp), (at(IP), Va(0x4000), Va(0x7000)));
         assert_eq!((frame.mask_at, frame.info_at), (at(IP + 8), Some(at(IP - 51))));
         assert_eq!(found[0].mask_copy, 1);
-        // Of a handler that gets no information, but the number of the signal.
-        bytes[4 * (IP - 52)] = 0;
-        bytes[4 * (IP - 15)] = 11;
-        let found = signal_frames(&bytes, Va(START), Va(START));
-        assert_eq!((found[0].mask_at, found[0].info_at), (at(IP + 6), None));
+    }
+
+    #[test]
+    fn a_frame_was_missed_where_the_handler_had_used_its_arguments_for_something_else() {
+        let at = |word: usize| Va(START + 4 * word as u64);
+        let places = |bytes: &[u8]| {
+            signal_frames(bytes, Va(START), Va(START)).iter().map(|f| (f.mask_at, f.info_at)).collect::<Vec<_>>()
+        };
+        let mut bytes = stack([0, SS_DISABLE, 0]);
+        let mut set = |word: usize, value: u32| bytes[4 * word..4 * word + 4].copy_from_slice(&value.to_le_bytes());
+        // The argument is gone; the context itself is there.
+        set(IP - 52, 0);
+        set(IP - 51, 11);
+        set(IP - 19, 1);
+        set(IP - 18, 0);
+        assert_eq!(places(&bytes), [(at(IP + 8), Some(at(IP - 51)))]);
+        // Of a handler without information: the return address and the number are in front of the
+        // registers.
+        let mut set = |word: usize, value: u32| bytes[4 * word..4 * word + 4].copy_from_slice(&value.to_le_bytes());
+        set(IP - 16, 0xf7fa_8610);
+        set(IP - 15, 11);
+        assert_eq!(places(&bytes), [(at(IP + 6), None)]);
+        // Behind the handler, a detour had these words.
+        bytes[4 * (IP - 15)] = 66;
+        assert_eq!(places(&bytes), [(at(IP + 6), None)]);
+        // So had the stack pointer left them.
+        assert_eq!(signal_frames(&bytes[4 * (IP - 14)..], at(IP - 14), at(IP - 14)).len(), 1);
         assert_eq!(signal_frames(&bytes[..4 * (IP + 4)], Va(START), Va(START)), []);
-        bytes[4 * (IP - 15)] = 0;
-        assert_eq!(signal_frames(&bytes, Va(START), Va(START)), []);
     }
 
     #[test]
