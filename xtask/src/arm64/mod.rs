@@ -132,7 +132,7 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
         ),
     };
     let begin = Instant::now();
-    let mut lines = Lines { results: &mut results, rest: Vec::new() };
+    let mut lines = Lines { results: &mut results, out: io::stdout(), rest: Vec::new() };
     let ended = guest.run(&mut lines)?;
     println!(
         "arm64: {} passed, {} failed, {} skipped, {} left out, in {} s",
@@ -186,14 +186,15 @@ fn list(tests: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Prints what the guest prints, and counts.
-struct Lines<'a> {
+/// Passes on what the guest prints, and counts.
+struct Lines<'a, W> {
     results: &'a mut Results,
+    out: W,
     /// A line that is not complete.
     rest: Vec<u8>,
 }
 
-impl Write for Lines<'_> {
+impl<W: Write> Write for Lines<'_, W> {
     fn write(&mut self, chunk: &[u8]) -> io::Result<usize> {
         for part in chunk.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(part);
@@ -203,12 +204,12 @@ impl Write for Lines<'_> {
                 self.results.add(line.trim_end());
             }
         }
-        io::stdout().write_all(chunk)?;
+        self.out.write_all(chunk)?;
         Ok(chunk.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stdout().flush()
+        self.out.flush()
     }
 }
 
@@ -234,12 +235,14 @@ mod tests {
     #[test]
     fn results_are_counted() {
         let mut results = Results::default();
-        let mut lines = Lines { results: &mut results, rest: Vec::new() };
+        let mut printed = Vec::new();
+        let mut lines = Lines { results: &mut results, out: &mut printed, rest: Vec::new() };
         let text =
             "test a::b ... ok (1 s)\ntest a::c ... FAILED (2 s)\n    test x ... ok\ntest d ... skipped: no gdb (0 s)\n";
         for chunk in text.as_bytes().chunks(7) {
             lines.write_all(chunk).unwrap();
         }
+        assert_eq!(printed, text.as_bytes());
         assert_eq!((results.passed, results.skipped), (1, 1));
         assert_eq!(results.failed, ["a::c"]);
     }
