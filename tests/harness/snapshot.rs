@@ -146,8 +146,8 @@ fn entries(dir: &str, value: impl Fn(&str) -> Vec<u8>) -> Parts {
 }
 
 /// The status of a process whose first thread waits in a system call. A thread that runs may be
-/// inside a handler of the program, whose mask is not the thread's own. Where the first thread never
-/// waits, the status is the last one that was read.
+/// inside a handler of the program, whose mask is not the thread's own. Where the first thread
+/// never waits, the status is the last one that was read.
 fn status_at_rest(pid: i32) -> String {
     let read = |what| std::fs::read_to_string(format!("/proc/{pid}/{what}"));
     let mut status = String::new();

@@ -1,5 +1,17 @@
 //! The context of a hit, which handlers get: a word of 8 bytes for each register.
 
+/// Where functions of C have their arguments and results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallingConvention {
+    /// All arguments are on the stack: the System V ABI of i386.
+    I386,
+    /// The System V ABI of x86-64: small structures are split into eight bytes each.
+    SystemV,
+    /// "Procedure Call Standard for the Arm 64-bit Architecture": floating-point members have a
+    /// register each, large structures are passed by their address.
+    Aapcs64,
+}
+
 /// Where the registers are in the context. Offsets are in bytes from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context {
@@ -16,6 +28,8 @@ pub struct Context {
     pub floats: &'static [&'static str],
     /// Offset of the first of them.
     pub floats_at: u16,
+    /// Where functions of C have their arguments and results.
+    pub convention: CallingConvention,
     /// Offsets of the registers that functions take numbers in, first argument first.
     pub arguments: &'static [u16],
     /// The same of functions of Go.

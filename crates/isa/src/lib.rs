@@ -33,7 +33,7 @@ pub mod vectors;
 pub mod x86;
 
 pub use addr::{FileOff, Len, Va};
-pub use context::Context;
+pub use context::{CallingConvention, Context};
 pub use insn::{DecodeError, Flow, INSN_MAX, Insn, Reader, RegisterSet, decode, sweep};
 pub use limits::Limits;
 pub use object::ObjectCode;

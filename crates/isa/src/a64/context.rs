@@ -1,6 +1,6 @@
 //! The context of a hit on A64.
 
-use crate::context::Context;
+use crate::context::{CallingConvention, Context};
 
 /// Offset of x0, x1 and so on.
 const fn x(number: u16) -> u16 {
@@ -31,6 +31,7 @@ pub static CONTEXT: Context = Context {
     // Behind the cookie.
     floats_at: 280,
     // AAPCS64, 6.8.2.
+    convention: CallingConvention::Aapcs64,
     arguments: &[x(0), x(1), x(2), x(3), x(4), x(5), x(6), x(7)],
     // "Go internal ABI specification", "arm64 architecture".
     go_arguments: &[

@@ -8,7 +8,7 @@
 
 mod relocate;
 
-use crate::context::Context;
+use crate::context::{CallingConvention, Context};
 use crate::emulate::Emulated;
 use crate::indirect::Origin;
 use crate::insn::{DecodeError, Flow, Insn as AnyInsn, RegisterSet, Usage};
@@ -67,6 +67,7 @@ pub static CONTEXT: Context = Context {
     aliases: &[],
     floats: &[],
     floats_at: 8 * 16,
+    convention: CallingConvention::SystemV,
     arguments: &[0, 8, 16, 24],
     go_arguments: &[],
     result: 0,

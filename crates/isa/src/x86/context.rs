@@ -1,6 +1,6 @@
 //! The context of a hit on x86-64 and x86-32.
 
-use crate::context::Context;
+use crate::context::{CallingConvention, Context};
 
 /// Words by the registers' names in 64-bit code.
 mod at {
@@ -55,6 +55,7 @@ pub static CONTEXT_64: Context = Context {
     // Behind the cookie.
     floats_at: 176,
     // System V psABI of x86-64, 3.2.3.
+    convention: CallingConvention::SystemV,
     arguments: &[at::DI, at::SI, at::DX, at::CX, at::R8, at::R9],
     // "Go internal ABI specification", "amd64 architecture".
     go_arguments: &[at::AX, at::BX, at::CX, at::DI, at::SI, at::R8, at::R9, at::R10, at::R11],
@@ -67,4 +68,5 @@ pub static CONTEXT_64: Context = Context {
 };
 
 /// Of 32-bit programs, which have the same words. All arguments are on the stack.
-pub static CONTEXT_32: Context = Context { arguments: &[], go_arguments: &[], ..CONTEXT_64 };
+pub static CONTEXT_32: Context =
+    Context { convention: CallingConvention::I386, arguments: &[], go_arguments: &[], ..CONTEXT_64 };

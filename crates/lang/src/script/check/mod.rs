@@ -12,7 +12,6 @@ mod each;
 mod entry;
 mod expr;
 mod field;
-mod go;
 mod kind;
 mod known;
 mod literal;

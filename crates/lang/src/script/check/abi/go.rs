@@ -3,27 +3,17 @@
 //! Source: "Go internal ABI specification" (`cmd/compile/abi-internal.md`), "Function call argument
 //! and result passing".
 
-use super::super::ast::BinaryOp;
-use super::super::checked::{Value, ValueKind};
-use super::super::ctype::CType;
-use super::super::diagnostic::Span;
-use super::super::program::{Parameter, Signature};
-use super::super::types::Type;
-use super::abi::{Class, register};
-use super::expr::int;
-use super::memory::{Base, Place, number_type, plus, value};
-use super::{Checker, Checking};
+use super::super::super::ctype::CType;
+use super::super::super::diagnostic::Span;
+use super::super::super::program::{Parameter, Signature};
+use super::super::expr::int;
+use super::super::memory::{Base, Place, number_type, plus};
+use super::super::{Checker, Checking};
+use super::pieces::{Class, Piece, joined};
+use super::register;
 
 /// Registers for floating-point numbers; programs see the first of them only.
 const FLOATS: usize = 15;
-
-/// A number within an argument, which has a register of its own.
-struct Piece {
-    class: Class,
-    /// Its first bit in the argument, and how many there are.
-    bit: u64,
-    bits: u64,
-}
 
 impl Checker<'_> {
     /// Where the first `count` parameters are; without registers, as before Go 1.17, all are on the
@@ -54,31 +44,20 @@ impl Checker<'_> {
                 places.push(Place::new(Base::Address(at), ty.clone()));
                 continue;
             }
-            let mut words = vec![None; size.div_ceil(8) as usize];
-            for piece in pieces {
-                let from = match piece.class {
-                    Class::Integer => {
-                        integers += 1;
-                        register(context.go_arguments[integers - 1])
-                    }
-                    Class::Float => {
-                        floats += 1;
-                        if floats > context.floats.len() {
-                            return self.error(span, format!("the argument {name} is in a register that is not seen"));
-                        }
-                        register(context.float(floats as u16 - 1))
-                    }
-                };
-                if let Some(word) = words.get_mut((piece.bit / 64) as usize) {
-                    let part = shifted(from, piece.bit % 64, piece.bits);
-                    *word = Some(match word.take() {
-                        Some(others) => binary(BinaryOp::Or, others, part),
-                        None => part,
-                    });
+            let words = joined(&pieces, size, |class| match class {
+                Class::Integer => {
+                    integers += 1;
+                    Some(register(context.go_arguments[integers - 1]))
                 }
+                Class::Float => {
+                    floats += 1;
+                    (floats <= context.floats.len()).then(|| register(context.float(floats as u16 - 1)))
+                }
+            });
+            match words {
+                Some(words) => places.push(Place::new(Base::Words(words), ty.clone())),
+                None => return self.error(span, format!("the argument {name} is in a register that is not seen")),
             }
-            let words = words.into_iter().map(|word| word.unwrap_or_else(|| int(0))).collect();
-            places.push(Place::new(Base::Words(words), ty.clone()));
         }
         Ok(places)
     }
@@ -108,18 +87,4 @@ impl Checker<'_> {
         pieces.push(Piece { class, bit, bits });
         Ok(true)
     }
-}
-
-/// The lower bits of a register, at their place in a word. What is above a number in its register
-/// is anything.
-fn shifted(from: Value, bit: u64, bits: u64) -> Value {
-    if bits >= 64 {
-        return from;
-    }
-    let low = binary(BinaryOp::And, from, int((1 << bits) - 1));
-    if bit == 0 { low } else { binary(BinaryOp::Shl, low, int(bit)) }
-}
-
-fn binary(op: BinaryOp, a: Value, b: Value) -> Value {
-    value(Type::UINT, ValueKind::Binary(op, true, Box::new(a), Box::new(b)))
 }

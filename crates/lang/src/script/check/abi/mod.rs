@@ -1,8 +1,14 @@
 //! Where functions find what is passed to them: `args` and `retval`.
-//!
-//! Source: the System V ABIs of x86-64 (section 3.2.3, "Parameter Passing") and i386.
+
+mod aapcs64;
+mod go;
+mod pieces;
+mod system_v;
 
 use std::ops::Range;
+
+use pieces::{Class, Piece, joined};
+use sidestep_isa::CallingConvention;
 
 use super::super::ast::{BinaryOp, Provider};
 use super::super::checked::{Builtin, Value, ValueKind};
@@ -16,14 +22,7 @@ use super::{Checker, Checking, advice};
 /// Bytes of `args` as a whole at most.
 const WHOLE: u64 = 512;
 
-/// In which registers eight bytes of a value are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
-    Integer,
-    Float,
-}
-
-pub(super) fn register(at: u16) -> Value {
+fn register(at: u16) -> Value {
     value(Type::UINT, ValueKind::Builtin(Builtin::Register(at)))
 }
 
@@ -109,41 +108,49 @@ impl Checker<'_> {
             }
         }
         let Some(ty) = found.filter(|ty| !matches!(ty, CType::Void | CType::Function)) else { return Ok(None) };
-        let base = match (self.classes(&ty, span)?, self.types.word()) {
-            (None, _) => Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval))),
-            // All structs of 32-bit programs lie where the caller wanted them.
-            (Some(_), 4) if matches!(ty, CType::Record(_)) => {
-                Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval)))
+        let retval = || value(Type::UINT, ValueKind::Builtin(Builtin::Retval));
+        let context = self.types.context();
+        if context.convention == CallingConvention::I386 {
+            let base = match &ty {
+                // All structs lie where the caller wanted them.
+                CType::Record(_) => Base::Address(retval()),
+                // In two registers.
+                CType::Int { bytes: 8, .. } => {
+                    let high = shift(BinaryOp::Shl, true, register(context.second_result), 32);
+                    Base::Words(vec![plus(high, retval())])
+                }
+                other if number_type(other).is_some() => Base::Words(vec![retval()]),
+                _ => return Ok(None),
+            };
+            return Ok(Some(Place::new(base, ty)));
+        }
+        let base = match self.pieces(&ty, span)? {
+            None if context.convention == CallingConvention::Aapcs64 => {
+                let message =
+                    format!("a value of type '{}' is returned in memory that only the caller knows", ty.name());
+                return self.error_with(span, message, "read the register x8 at the entry: reg(\"x8\")");
             }
-            (Some(_), 4) if number_type(&ty).is_none() => return Ok(None),
-            // In two registers.
-            (Some(_), 4) if matches!(ty, CType::Int { bytes: 8, .. }) => {
-                let low = value(Type::UINT, ValueKind::Builtin(Builtin::Retval));
-                Base::Words(vec![plus(
-                    shift(BinaryOp::Shl, true, register(self.types.context().second_result), 32),
-                    low,
-                )])
-            }
-            (Some(classes), _) => {
+            None => Base::Address(retval()),
+            Some(pieces) => {
+                let size = self.size(&ty, span)?;
                 let (mut integers, mut floats) = (0, 0);
-                Base::Words(
-                    classes
-                        .into_iter()
-                        .map(|class| match class {
-                            Class::Integer => {
-                                integers += 1;
-                                match integers {
-                                    1 => value(Type::INT, ValueKind::Builtin(Builtin::Retval)),
-                                    _ => register(self.types.context().second_result),
-                                }
-                            }
-                            Class::Float => {
-                                floats += 1;
-                                register(self.types.context().float(floats - 1))
-                            }
+                let words = joined(&pieces, size, |class| match class {
+                    Class::Integer => {
+                        integers += 1;
+                        Some(match integers {
+                            1 => value(Type::INT, ValueKind::Builtin(Builtin::Retval)),
+                            _ => register(context.second_result),
                         })
-                        .collect(),
-                )
+                    }
+                    Class::Float => {
+                        floats += 1;
+                        Some(register(context.float(floats - 1)))
+                    }
+                });
+                match words {
+                    Some(words) => Base::Words(words),
+                    None => return self.unseen("the result", &ty, span),
+                }
             }
         };
         Ok(Some(Place::new(base, ty)))
@@ -232,16 +239,20 @@ impl Checker<'_> {
             return self.go_places(signature, count, registers, span);
         }
         let context = self.types.context();
-        let is_short = self.types.word() == 4;
+        let is_short = context.convention == CallingConvention::I386;
+        let is_aapcs = context.convention == CallingConvention::Aapcs64;
+        // The caller says where the result is to be.
         let hidden = match &signature.result {
-            CType::Void | CType::Function => false,
-            result if is_short => number_type(result).is_none() && !matches!(result, CType::Float { .. }),
-            result => self.classes(&result.clone(), span)?.is_none() && !matches!(result, CType::Float { .. }),
+            CType::Void | CType::Function | CType::Float { .. } => false,
+            _ if is_aapcs => false,
+            result if is_short => number_type(result).is_none(),
+            result => self.pieces(&result.clone(), span)?.is_none(),
         };
         let (mut integers, mut floats) = (usize::from(hidden && !is_short), 0);
-        // Behind the return address.
         let word = u64::from(self.types.word());
-        let mut stack = if hidden && is_short { 2 * word } else { word };
+        // From the stack pointer to the first argument that is on the stack.
+        let before = word * u64::from(context.words_before_arguments());
+        let mut stack = if hidden && is_short { word } else { 0 };
         let mut places = Vec::new();
         let wanted = count.saturating_sub(1);
         for (index, Parameter { name, ty, passed }) in signature.parameters.iter().take(count).enumerate() {
@@ -256,7 +267,7 @@ impl Checker<'_> {
                 Passed::Convention => None,
                 Passed::Register(at) if number_type(ty).is_some() => Some(Base::Words(vec![register(*at)])),
                 Passed::Stack(offset) => {
-                    Some(Base::Address(plus(register(context.stack_pointer), super::expr::int(word + offset))))
+                    Some(Base::Address(plus(register(context.stack_pointer), super::expr::int(before + offset))))
                 }
                 // Of those before the one that was asked for, it does not matter.
                 _ if index < wanted && !whole => Some(Base::Words(Vec::new())),
@@ -271,36 +282,52 @@ impl Checker<'_> {
                 continue;
             }
             let size = self.size(ty, span)?;
-            let classes = if is_short { None } else { self.classes(ty, span)? };
-            let fits = classes.as_ref().is_some_and(|classes| {
-                let of = |class| classes.iter().filter(|known| **known == class).count();
-                integers + of(Class::Integer) <= context.arguments.len()
-                    && floats + of(Class::Float) <= context.floats.len()
-            });
-            let base = match classes {
-                Some(classes) if fits => {
-                    let mut words = Vec::new();
-                    for class in classes {
-                        words.push(match class {
-                            Class::Integer => {
-                                integers += 1;
-                                value(Type::INT, ValueKind::Builtin(Builtin::Arg(integers as u32 - 1)))
-                            }
-                            Class::Float => {
-                                floats += 1;
-                                register(context.float(floats as u16 - 1))
-                            }
-                        });
+            let pieces = if is_short { None } else { self.pieces(ty, span)? };
+            // A large value is in memory of the caller, whose address is passed.
+            let by_address = is_aapcs && pieces.is_none();
+            let pieces = if by_address { Some(vec![Piece::word(Class::Integer, 0)]) } else { pieces };
+            let size = if by_address { word } else { size };
+            let align = if is_short || by_address { word } else { self.align(ty, span)?.max(word) };
+            let of = |class| pieces.iter().flatten().filter(|piece| piece.class == class).count();
+            if is_aapcs && align == 2 * word && of(Class::Integer) == 2 {
+                integers = integers.next_multiple_of(2);
+            }
+            let fits = integers + of(Class::Integer) <= context.arguments.len()
+                && floats + of(Class::Float) <= context.floats.len();
+            let base = match &pieces {
+                Some(pieces) if fits => {
+                    let words = joined(pieces, size, |class| match class {
+                        Class::Integer => {
+                            integers += 1;
+                            Some(value(Type::INT, ValueKind::Builtin(Builtin::Arg(integers as u32 - 1))))
+                        }
+                        Class::Float => {
+                            floats += 1;
+                            Some(register(context.float(floats as u16 - 1)))
+                        }
+                    });
+                    match words {
+                        Some(mut words) if by_address => Base::Address(words.remove(0)),
+                        Some(words) => Base::Words(words),
+                        None if index < wanted && !whole => Base::Words(Vec::new()),
+                        None => return self.unseen(&format!("the argument {name}"), ty, span),
                     }
-                    Base::Words(words)
                 }
                 _ => {
-                    let align = if is_short { word } else { self.align(ty, span)?.max(word) };
-                    // Offsets are counted from the return address, arguments from behind it.
-                    stack = word + (stack - word).next_multiple_of(align);
-                    let at = stack;
+                    if is_aapcs {
+                        // What comes behind is not in registers of this kind.
+                        match of(Class::Float) {
+                            0 => integers = context.arguments.len(),
+                            _ => floats = context.floats.len(),
+                        }
+                    }
+                    stack = u64::next_multiple_of(stack, align);
+                    let at = plus(register(context.stack_pointer), super::expr::int(before + stack));
                     stack += size.next_multiple_of(word);
-                    Base::Address(plus(register(context.stack_pointer), super::expr::int(at)))
+                    match by_address {
+                        true => Base::Address(value(Type::UINT, ValueKind::Load(Box::new(at)))),
+                        false => Base::Address(at),
+                    }
                 }
             };
             places.push(Place::new(base, ty.clone()));
@@ -308,60 +335,18 @@ impl Checker<'_> {
         Ok(places)
     }
 
-    /// In which registers a value is, a class for each eight bytes; `None`: it is in memory.
-    fn classes(&mut self, ty: &CType, span: Span) -> Checking<Option<Vec<Class>>> {
-        if let CType::Float { bytes } = ty {
-            return Ok((*bytes <= 8).then(|| vec![Class::Float]));
+    /// The registers that a value is in; `None`: it is in memory.
+    fn pieces(&mut self, ty: &CType, span: Span) -> Checking<Option<Vec<Piece>>> {
+        match self.types.context().convention {
+            CallingConvention::Aapcs64 => self.aapcs64_pieces(ty, span),
+            CallingConvention::SystemV | CallingConvention::I386 => self.system_v_pieces(ty, span),
         }
-        if number_type(ty).is_some() {
-            return Ok(Some(vec![Class::Integer]));
-        }
-        let size = self.size(ty, span)?;
-        if size > 16 {
-            return Ok(None);
-        }
-        let mut classes = vec![None; size.div_ceil(8) as usize];
-        let in_registers = self.classify(ty, 0, &mut classes, span)?;
-        Ok(in_registers.then(|| classes.into_iter().map(|class| class.unwrap_or(Class::Float)).collect()))
     }
 
-    /// Notes the classes of what is at an offset in bits; `false`: all of it is in memory.
-    fn classify(&mut self, ty: &CType, bit: u64, classes: &mut [Option<Class>], span: Span) -> Checking<bool> {
-        let align = self.align(ty, span)?;
-        match ty {
-            CType::Array(of, length) => {
-                let size = self.size(of, span)?;
-                // What has at most 16 bytes has no more elements that matter.
-                for n in 0..(*length).min(16) {
-                    if !self.classify(of, bit + 8 * size * n, classes, span)? {
-                        return Ok(false);
-                    }
-                }
-                return Ok(true);
-            }
-            CType::Record(record) => {
-                let record = record.clone();
-                for field in self.layout(&record, span)?.fields {
-                    let at = bit + field.bit;
-                    if field.width.is_some() {
-                        if let Some(class) = classes.get_mut((at / 64) as usize) {
-                            *class = Some(Class::Integer);
-                        }
-                    } else if !self.classify(&field.ty, at, classes, span)? {
-                        return Ok(false);
-                    }
-                }
-                return Ok(true);
-            }
-            _ if bit % (8 * align.max(1)) != 0 => return Ok(false),
-            CType::Float { bytes } if *bytes > 8 => return Ok(false),
-            _ => {}
-        }
-        if let Some(class) = classes.get_mut((bit / 64) as usize) {
-            let is_float = matches!(ty, CType::Float { .. }) && *class != Some(Class::Integer);
-            *class = Some(if is_float { Class::Float } else { Class::Integer });
-        }
-        Ok(true)
+    /// Programs see the lower half of a vector register only.
+    fn unseen<T>(&mut self, what: &str, ty: &CType, span: Span) -> Checking<T> {
+        let message = format!("{what} of type '{}' is in registers that are not seen", ty.name());
+        self.error_with(span, message, "of a vector register the lower 8 bytes are known")
     }
 
     pub(super) fn align(&mut self, ty: &CType, span: Span) -> Checking<u64> {
