@@ -214,7 +214,6 @@ const X86: &[&str] = &[
     "suites.c",
     "swapped.S",
     "torture.c",
-    "typed.bpf.c",
     "unwind.c",
     "usdt_many.c",
     "walked.c",

@@ -68,7 +68,10 @@ fn numbers_with_a_point_are_seen() {
     }
     let Some(mut program) = start() else { return };
     let pid = program.pid().to_string();
+    let register = if cfg!(target_arch = "aarch64") { "%d" } else { "%xmm" };
     let specs = ["mixed \"%d %.1f %.2hf %.0e\", arg0, %xmm0, %xmm1, %xmm2", "r:halved \"=%hf\", %xmm0"];
+    let specs = specs.map(|spec| spec.replace("%xmm", register));
+    let specs = [&*specs[0], &*specs[1]];
     for flags in [&[][..], &["--no-optimize"]] {
         let args = [&["trace", "-p", &pid][..], flags, &specs].concat();
         let (report, wrong) = during(&args, || program.ask("run 2"));

@@ -7,17 +7,30 @@
 #define BPF_URETPROBE(name, args...) BPF_KRETPROBE(name, ##args)
 #endif
 
-/* `long`, addresses and the sixth argument of the functions. */
+/* `long`, addresses, the sixth and the seventh argument of the functions. */
 #ifdef TARGET_I386
 typedef int word;
 typedef unsigned address;
 #define SIXTH(ctx) stack_argument(ctx, 6)
-#define BEHIND_SIX(ctx) (PT_REGS_SP(ctx) + 7 * 4)
+#define SEVENTH(ctx) stack_argument(ctx, 7)
 #else
 typedef long word;
 typedef unsigned long address;
+#endif
+#ifdef __TARGET_ARCH_arm64
+#define SIXTH(ctx) (((const struct user_pt_regs *)(ctx))->regs[5])
+#define SEVENTH(ctx) (((const struct user_pt_regs *)(ctx))->regs[6])
+#elif !defined(TARGET_I386)
 #define SIXTH(ctx) ((ctx)->r9)
-#define BEHIND_SIX(ctx) (PT_REGS_SP(ctx) + 8)
+#define SEVENTH(ctx) behind_return_address(ctx)
+
+static __always_inline word behind_return_address(const struct pt_regs *ctx)
+{
+    word seventh = 0;
+
+    bpf_probe_read_user(&seventh, sizeof seventh, (void *)(PT_REGS_SP(ctx) + 8));
+    return seventh;
+}
 #endif
 
 struct item {
@@ -79,10 +92,8 @@ SEC("uprobe/typed:eight")
 int BPF_UPROBE(on_eight, word a, word b, word c, word d, word e)
 {
     word f = SIXTH(ctx);
-    struct { word g; address h; } rest;
 
-    wrong += bpf_probe_read_user(&rest, sizeof rest, (void *)BEHIND_SIX(ctx)) != 0;
-    eights += a + 10 * b + 100 * c + 1000 * d + 10000 * e + 100000 * f + (int)rest.g;
+    eights += a + 10 * b + 100 * c + 1000 * d + 10000 * e + 100000 * f + (int)SEVENTH(ctx);
     return 0;
 }
 
@@ -94,12 +105,17 @@ int BPF_UPROBE(on_nothing)
 }
 
 /* Numbers with a point, which sidestep has behind the registers and the cookie: no float leaves clang for eBPF. */
+#ifdef __TARGET_ARCH_arm64
+#define FLOATS 35
+#else
+#define FLOATS 22
+#endif
 unsigned long xmm[8], result;
 
 SEC("?uprobe")
 int on_mixed(struct pt_regs *ctx)
 {
-    __u64 *words = (__u64 *)ctx + 22;
+    __u64 *words = (__u64 *)ctx + FLOATS;
 
     xmm[0] = words[0], xmm[1] = words[1], xmm[2] = words[2], xmm[3] = words[3];
     xmm[4] = words[4], xmm[5] = words[5], xmm[6] = words[6], xmm[7] = words[7];
@@ -109,6 +125,6 @@ int on_mixed(struct pt_regs *ctx)
 SEC("?uretprobe")
 int mixed_done(struct pt_regs *ctx)
 {
-    result = ((__u64 *)ctx)[22];
+    result = ((__u64 *)ctx)[FLOATS];
     return 0;
 }

@@ -197,21 +197,30 @@ fn what_the_loader_knows_is_a_constant() {
 }
 
 #[test]
-fn offsets_in_pt_regs_need_no_kernel() {
-    let text = "SEC(\"uprobe\") int prog(struct pt_regs *c)
-        { return *__builtin_preserve_access_index(&c->di) + *__builtin_preserve_access_index(&c->si); }
-        char LICENSE[] SEC(\"license\") = \"GPL\";";
-    let object = Object::parse(&compile("regs", Some(text), "v3", &[])).unwrap();
-    verify_all(&object);
-    let offsets: Vec<_> = object.programs[0]
-        .program
-        .iter()
-        .filter_map(|insn| match insn.unwrap() {
+fn offsets_in_registers_need_no_kernel() {
+    // The registers of x86-64, and those of arm64 by a name and a size of their own.
+    let arm64 = "struct user_pt_regs { u64 regs[31], sp, pc, pstate; };";
+    let sources = [
+        ("regs", "", "pt_regs", ["di", "si"], [112, 104]),
+        ("regs-arm64", arm64, "user_pt_regs", ["regs[1]", "pstate"], [8, 264]),
+    ];
+    for (name, declared, registers, members, expected) in sources {
+        let text = format!(
+            "{declared} SEC(\"uprobe\") int prog(struct {registers} *c)
+            {{ return *__builtin_preserve_access_index(&c->{}) + *__builtin_preserve_access_index(&c->{}); }}
+            char LICENSE[] SEC(\"license\") = \"GPL\";",
+            members[0], members[1]
+        );
+        let object = Object::parse(&compile(name, Some(&text), "v3", &[])).unwrap();
+        let rules = Rules { context_size: 280, ..Rules::default() };
+        assert!(verify(&object.programs[0].program, &rules).is_ok(), "{name}");
+        let loads = object.programs[0].program.iter().filter_map(|insn| match insn.unwrap() {
             (_, Insn::Load { off, .. }) => Some(off),
             _ => None,
-        })
-        .collect();
-    assert!(offsets.contains(&104) && offsets.contains(&112), "{offsets:?}");
+        });
+        let offsets: Vec<_> = loads.collect();
+        assert!(expected.iter().all(|at| offsets.contains(at)), "{name}: {offsets:?}");
+    }
 }
 
 #[test]

@@ -102,13 +102,15 @@ impl CoRe {
         const LOCAL_ID: u32 = 6;
         /// The last of the kinds about a field.
         const LAST_FIELD: u32 = 5;
-        /// `struct pt_regs` of x86-64: 21 registers. Others have their own names.
-        const REGISTERS: u32 = 168;
+        /// The registers of x86-64 (21) and of arm64 (34), and the bytes of these. Others have
+        /// their own names.
+        const REGISTERS: [(&str, u32); 2] = [("pt_regs", 168), ("user_pt_regs", 272)];
         if self.kind == LOCAL_ID {
             return true;
         }
         let of_registers = btf.resolve(self.ty).is_ok_and(|ty| {
-            ty.name == "pt_regs" && matches!(ty.kind, Kind::Composite { size: REGISTERS, is_union: false, .. })
+            let Kind::Composite { size, is_union: false, .. } = ty.kind else { return false };
+            REGISTERS.contains(&(&*ty.name, size))
         });
         self.kind <= LAST_FIELD && of_registers
     }
