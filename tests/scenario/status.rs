@@ -21,11 +21,13 @@ fn exit_codes_pass() {
 
 #[test]
 fn death_by_signal_passes() {
-    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV, libc::SIGTRAP] {
+    let signals = [(libc::SIGTERM, "TERM"), (libc::SIGKILL, "KILL"), (libc::SIGSEGV, "SEGV"), (libc::SIGTRAP, "TRAP")];
+    for (signal, name) in signals {
         let script = format!("ulimit -c 0; kill -{signal} $$; sleep 30");
         for tool in ["funccount", "funclatency"] {
             let (output, _) = with_command(&[tool, "libc:malloc"], &["bash", "-c", &script]);
             assert_eq!(output.code(), 128 + signal, "{output}");
+            assert!(output.stderr.contains(&format!("the command was killed by SIG{name}\n")), "{output}");
         }
     }
 }

@@ -6,4 +6,5 @@
 mod build;
 pub mod printf;
 pub mod script;
+pub mod signals;
 pub mod uprobe_events;

@@ -367,7 +367,13 @@ impl Watch<'_> {
         loop {
             match self.session.poll() {
                 TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
-                TargetState::Exited(Some(ExitStatus::Signal(signal))) => return killed(signal),
+                TargetState::Exited(Some(ExitStatus::Signal(signal))) => {
+                    // Nobody is told what they did themselves.
+                    if handed_on.is_none() && !matches!(end, End::Signal(_)) {
+                        self.sink.note(&format!("the command was killed by {}", sidestep_lang::signals::name(signal)));
+                    }
+                    return killed(signal);
+                }
                 TargetState::Exited(None) => return ExitCode::SUCCESS,
                 // What `execve` put in its place is the command still, but nothing that the session
                 // looks at.

@@ -1,5 +1,7 @@
 //! `signal()` and `signal_thread()`.
 
+use crate::signals;
+
 use super::super::ast::Expr;
 use super::super::checked::{Op, Value, ValueKind};
 use super::super::diagnostic::Span;
@@ -7,12 +9,6 @@ use super::super::types::Type;
 use super::expr::int;
 use super::{Checker, Checking};
 
-/// Signals by their names without `SIG`, from 1 on (`include/uapi/asm/signal.h` of x86).
-const NAMES: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
-    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
-    "PWR", "SYS",
-];
 /// Real-time signals are those from 32 on.
 const LAST: u64 = 64;
 
@@ -26,8 +22,8 @@ impl Checker<'_> {
         }
         let value = self.expr(&args[0])?;
         let number = match (&value.kind, &value.ty) {
-            (ValueKind::Text(text), _) => match number(text) {
-                Some(number) => int(number),
+            (ValueKind::Text(text), _) => match std::str::from_utf8(text).ok().and_then(signals::number) {
+                Some(number) => int(number.into()),
                 None => {
                     let text = String::from_utf8_lossy(text).into_owned();
                     return self.error(args[0].span, format!("{text} is not a valid signal"));
@@ -47,16 +43,4 @@ impl Checker<'_> {
         self.needs_unsafe(name, span);
         Ok(Op::Signal { thread: name == "signal_thread", number: Value { ty: Type::INT, ..number } })
     }
-}
-
-/// The number of a signal by its name, with or without `SIG`.
-fn number(name: &[u8]) -> Option<u64> {
-    let name = std::str::from_utf8(name).ok()?.to_ascii_uppercase();
-    let name = match name.strip_prefix("SIG").unwrap_or(&name) {
-        "POLL" => "IO",
-        "IOT" => "ABRT",
-        "CLD" => "CHLD",
-        name => name,
-    };
-    Some(NAMES.iter().position(|known| *known == name)? as u64 + 1)
 }
