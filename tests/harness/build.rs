@@ -202,6 +202,7 @@ const X86: &[&str] = &[
     "emulated.c",
     "labels.c",
     "leads.c",
+    "livepatch.c",
     "operands.c",
     "override.bpf.c",
     "promotion.c",

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use sidestep_engine::{list, pattern};
+use sidestep_isa::Isa;
 
 use super::{Tool, every, spec};
 use crate::flags::Output;
@@ -52,10 +53,12 @@ impl Memleak {
             false => String::new(),
         };
         let process = self.process();
+        // What a return takes off the stack: the return address, if a call leaves it there.
+        let popped = WORD * usize::from(Isa::with_word(WORD as u8).limits().context.words_before_arguments());
         let (entry, exit) = (self.point("uprobe", name)?, self.point("uretprobe", name)?);
         Ok(format!(
             "{entry} /{}/ {{ @call[tid] = reg(\"sp\"); @size[tid] = (uint64)({size}){place} }}\n\
-             {exit} /@call[tid] + {WORD} == reg(\"sp\")/ {{\n    \
+             {exit} /@call[tid] + {popped} == reg(\"sp\")/ {{\n    \
              if ({given}) {{ @allocs[{process}(uint64){address}] = (@size[tid], nsecs, ustack){traced} }}\n    \
              delete(@call, tid)\n}}\n",
             wanted.join(" && ")
