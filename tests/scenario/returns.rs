@@ -190,8 +190,11 @@ fn numbers(output: &Output) -> [u64; 4] {
 /// What is on top of the stack at their entries is no return address.
 #[test]
 fn functions_that_no_call_leads_to_are_refused() {
-    for place in ["libc:__restore_rt", "libc:__start_context"] {
-        let output = run(&mut sidestep(&["-e", &format!("ur:{place} {{ @ = count() }}"), "-c", "/bin/true"]), LIMIT);
+    // Signal handlers of arm64 return to the vDSO.
+    let restorer = if cfg!(target_arch = "aarch64") { None } else { Some("libc:__restore_rt") };
+    for place in restorer.into_iter().chain(["libc:__start_context"]) {
+        let script = format!("ur:{place} {{ @ = count() }}");
+        let output = run(&mut sidestep(&["-e", &script, "-c", "/bin/sh -c :"]), LIMIT);
         assert_ne!(output.code(), 0, "{place}: {output}");
         assert!(
             output.stderr.contains("cannot be") || output.stderr.contains("nothing can be probed"),
@@ -275,5 +278,5 @@ fn exits_that_functions_share_had_other_numbers_in_the_next_program() {
     let plain = run(Command::new(command[0]).args(&command[1..]), LIMIT).ok();
     let (output, report) = with_command(&["--follow", "-e", script], &command);
     assert_eq!(output.stdout, plain.stdout, "{}", report.0);
-    assert!(value(&report, "@r") > 1000 && !report.0.stderr.contains("had not returned"), "{}", report.0);
+    assert!(value(&report, "@r") > 100 && !report.0.stderr.contains("had not returned"), "{}", report.0);
 }
