@@ -9,6 +9,7 @@ pub mod diagnostic;
 pub mod lexer;
 pub mod lower;
 pub mod near;
+pub mod number;
 pub mod parser;
 pub mod printf;
 pub mod program;
