@@ -6,6 +6,7 @@ pub mod checked;
 pub mod config;
 pub mod ctype;
 pub mod diagnostic;
+pub mod fmt;
 pub mod lexer;
 pub mod lower;
 pub mod near;
