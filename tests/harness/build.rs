@@ -153,6 +153,8 @@ const RECIPES: &[Recipe] = &[
     recipe("locks", &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"], &["locks.c"]),
     recipe("liblate_kill.so", &["cc", "-O2", "-shared", "-fPIC"], &["late_kill.c"]),
     recipe("libendless.so", &["cc", "-O2", "-shared", "-fPIC"], &["endless.c"]),
+    recipe("archived", CC, &["archived.c"]),
+    recipe("leaf.so", &["cc", "-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,-e,leaf"], &["leaf.c"]),
     recipe("libmallocs.so", &["cc", "-O2", "-shared", "-fPIC"], &["mallocs.c"]),
     recipe("usdt", CC, &["usdt.c"]),
     recipe("usdt-50000", CC, &["usdt_many.c", "usdt_many_asm.S"]),

@@ -2,6 +2,7 @@
 //! system say.
 
 mod altstack;
+mod archives;
 mod bcc_flags;
 mod bcc_trace;
 mod beside;

@@ -13,8 +13,9 @@ use xz4rust::{XzDecoder, XzNextBlockResult};
 use crate::elf::{Elf, TextRanges};
 use crate::error::ObjectError;
 use crate::function::Source;
-use crate::image::{Image, regular};
+use crate::image::Image;
 use crate::symtab::{self, Symbols};
+use crate::zip::Part;
 
 /// An unpacked `.gnu_debugdata` is at most so large.
 const UNPACKED_MAX: usize = 256 << 20;
@@ -205,11 +206,11 @@ pub(crate) fn fits(path: &Path, object: &Elf, debug: &Elf, crc: Option<u32>) -> 
         (_, Some(_), Some(_)) => Err("it has another build id".to_owned()),
         (None, ..) => Err("it has no build id".to_owned()),
         (Some(wanted), ..) => {
-            let file = regular(path).map_err(|e| e.to_string())?;
-            if file.metadata().map_err(|e| e.to_string())?.len() > CHECKED_MAX {
+            let file = Part::open(path).map_err(|e| e.to_string())?;
+            if file.len() > CHECKED_MAX {
                 return Err(format!("it has no build id, and is too large for its checksum ({CHECKED_MAX} bytes)"));
             }
-            match crc32(file.take(CHECKED_MAX)).map_err(|e| e.to_string())? {
+            match crc32(file.whole().take(CHECKED_MAX)).map_err(|e| e.to_string())? {
                 found if found == wanted => Ok(()),
                 found => Err(format!("its checksum is {found:08x}, the debug link wants {wanted:08x}")),
             }

@@ -43,6 +43,14 @@ pub enum ObjectError {
         /// What is wrong: a clause.
         what: &'static str,
     },
+    /// A member of an archive that is not there, or that no process can map.
+    #[error("{}: {what}", path.display())]
+    Archived {
+        /// The archive and the member.
+        path: PathBuf,
+        /// What is wrong: a clause.
+        what: &'static str,
+    },
     /// More bytes would have to be read than is sensible.
     #[error("{} is too large: {bytes} bytes of code, data and symbols (at most {limit})", path.display())]
     TooLarge {

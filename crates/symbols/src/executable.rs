@@ -1,6 +1,5 @@
 //! What of a file can be executed, and nothing else: the cheapest look at its code.
 
-use std::fs::File;
 use std::path::Path;
 
 use object::LittleEndian as LE;
@@ -11,7 +10,7 @@ use sidestep_isa::{Isa, Va};
 
 use crate::arch;
 use crate::error::ObjectError;
-use crate::image::{read_range, regular};
+use crate::zip::Part;
 
 /// The executable segments of a file: its text, and what else lies in the same pages.
 pub struct Executable {
@@ -25,9 +24,9 @@ impl Executable {
     /// # Errors
     /// The file cannot be read, or its headers make no sense.
     pub fn read(file: &Path) -> Result<Executable, ObjectError> {
-        let open = regular(file)?;
+        let open = Part::open(file)?;
         let corrupt = ObjectError::Corrupt { path: file.to_owned(), what: "its program headers make no sense" };
-        let first = read_range(&open, &(0..4096.min(len(&open)))).map_err(|source| failed(file, source))?;
+        let first = open.read(&(0..4096.min(open.len()))).map_err(|source| failed(file, source))?;
         // e_machine is at the same place in both classes.
         let isa = match first.get(..20) {
             Some(ident) => arch::isa_of(ident[4], u16::from_le_bytes([ident[18], ident[19]])),
@@ -40,8 +39,8 @@ impl Executable {
         };
         let mut segments = Vec::new();
         for (va, offset, size) in ranges.ok_or(corrupt)? {
-            let end = offset.saturating_add(size).min(len(&open));
-            segments.push((va, read_range(&open, &(offset..end)).map_err(|source| failed(file, source))?));
+            let end = offset.saturating_add(size).min(open.len());
+            segments.push((va, open.read(&(offset..end)).map_err(|source| failed(file, source))?));
         }
         Ok(Executable { isa, segments })
     }
@@ -57,10 +56,6 @@ impl Executable {
     pub fn bytes(&self) -> Vec<Bytes<'_>> {
         self.segments.iter().map(|(va, data)| Bytes { name: "", va: *va, data }).collect()
     }
-}
-
-fn len(file: &File) -> u64 {
-    file.metadata().map_or(0, |meta| meta.len())
 }
 
 fn failed(file: &Path, source: std::io::Error) -> ObjectError {

@@ -4,10 +4,9 @@
 //! part. Reading copies instead of mapping: a mapped file that somebody truncates kills its reader
 //! with SIGBUS.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use object::LittleEndian as LE;
@@ -16,6 +15,7 @@ use object::read::ReadRef;
 use object::read::elf::{FileHeader, SectionHeader};
 
 use crate::error::ObjectError;
+use crate::zip::Part;
 
 /// At most so many bytes of one file are read.
 const LIMIT: u64 = 2 << 30;
@@ -25,9 +25,6 @@ const WHOLE_LIMIT: u64 = 256 << 20;
 const HOLE: u64 = 64 << 10;
 /// Files up to this size are read whole.
 const SMALL: u64 = 1 << 20;
-/// Of Linux on x86 and Arm.
-const O_NONBLOCK: i32 = 0o4000;
-
 /// Parts of a file at their offsets, ascending and disjoint.
 #[derive(Debug)]
 pub(crate) struct Image {
@@ -44,11 +41,11 @@ impl Image {
     /// Reads what is needed of the ELF file `path`. `wanted` decides by section name.
     pub(crate) fn read(path: &Path, wanted: fn(&[u8]) -> bool) -> Result<Image, ObjectError> {
         let fail = |source| ObjectError::Read { path: path.to_owned(), source };
-        let file = regular(path)?;
-        let len = file.metadata().map_err(fail)?.len();
+        let file = Part::open(path)?;
+        let len = file.len();
         let planned = if len > SMALL { Self::plan(&file, len, wanted) } else { None };
         // What is no object is not read to its end.
-        let head = read_range(&file, &(0..4.min(len))).map_err(fail)?;
+        let head = file.read(&(0..4.min(len))).map_err(fail)?;
         let whole = 0..if head == *b"\x7fELF" { len } else { len.min(SMALL) };
         let limit = if planned.is_some() { LIMIT } else { WHOLE_LIMIT };
         let ranges = planned.unwrap_or_else(|| vec![whole]);
@@ -58,15 +55,15 @@ impl Image {
         }
         let mut parts = Vec::new();
         for range in ranges {
-            let part = read_range(&file, &range).map_err(fail)?;
+            let part = file.read(&range).map_err(fail)?;
             parts.push((range.start, part));
         }
         Ok(Image { len, parts })
     }
 
     /// Which ranges hold the headers and the wanted sections; `None` if the headers make no sense.
-    fn plan(file: &File, len: u64, wanted: fn(&[u8]) -> bool) -> Option<Vec<Range<u64>>> {
-        let first = read_range(file, &(0..4096.min(len))).ok()?;
+    fn plan(file: &Part, len: u64, wanted: fn(&[u8]) -> bool) -> Option<Vec<Range<u64>>> {
+        let first = file.read(&(0..4096.min(len))).ok()?;
         match first.get(4) {
             Some(&ELFCLASS32) => Self::plan_as::<FileHeader32<LE>>(file, len, &first, wanted),
             _ => Self::plan_as::<FileHeader64<LE>>(file, len, &first, wanted),
@@ -74,7 +71,7 @@ impl Image {
     }
 
     fn plan_as<H: FileHeader<Endian = LE>>(
-        file: &File,
+        file: &Part,
         len: u64,
         first: &[u8],
         wanted: fn(&[u8]) -> bool,
@@ -93,12 +90,12 @@ impl Image {
             return None;
         }
         let table = clip(header.e_shoff(LE).into(), count * size_of::<H::SectionHeader>() as u64)?;
-        let raw = read_range(file, &table).ok()?;
+        let raw = file.read(&table).ok()?;
         ranges.push(table);
         let (sections, _) = object::pod::slice_from_bytes::<H::SectionHeader>(&raw, count as usize).ok()?;
         let strings = sections.get(usize::from(header.e_shstrndx(LE)))?;
         let names = clip(strings.sh_offset(LE).into(), strings.sh_size(LE).into())?;
-        let strings = read_range(file, &names).ok()?;
+        let strings = file.read(&names).ok()?;
         ranges.push(names);
         for section in sections {
             let name = strings.get(section.sh_name(LE) as usize..)?;
@@ -120,21 +117,6 @@ impl Image {
         let from = usize::try_from(offset - start).ok()?;
         let to = from.checked_add(usize::try_from(size).ok()?)?;
         data.get(from..to)
-    }
-}
-
-/// Opens a file, if it is one.
-pub(crate) fn regular(path: &Path) -> Result<File, ObjectError> {
-    let fail = |source| ObjectError::Read { path: path.to_owned(), source };
-    // Looked at before it is opened: opening a device may do anything. It may be another one by
-    // then: to open a pipe must not block.
-    if !std::fs::metadata(path).map_err(fail)?.is_file() {
-        return Err(ObjectError::NotRegular { path: path.to_owned() });
-    }
-    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).map_err(fail)?;
-    match file.metadata().map_err(fail)?.is_file() {
-        true => Ok(file),
-        false => Err(ObjectError::NotRegular { path: path.to_owned() }),
     }
 }
 

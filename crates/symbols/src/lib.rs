@@ -50,13 +50,16 @@ mod unnamed;
 mod unwind;
 pub mod usdt;
 mod variable;
+pub mod zip;
 
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};
 pub use error::{LineError, ObjectError, PatternError, SymbolError, TypeError};
 pub use executable::Executable;
 pub use function::{Binding, Function, FunctionKind, Source, by_address};
-pub use locate::{MappedObject, find_object, mapped_objects, matching_objects, resolve_object, search_in};
+pub use locate::{
+    MappedObject, find_object, mapped_objects, matching_objects, resolve_object, search_in, with_members,
+};
 pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;

@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::image::regular;
+use sidestep_isa::FileOff;
+
 use crate::maps::Mapping;
+use crate::zip::{self, Part};
 
 /// A file that a process executes code of, with all mappings of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,36 @@ pub fn mapped_objects(mappings: &[Mapping], exe: Option<&Path>) -> Vec<MappedObj
     objects
 }
 
+/// The same with each archive that code is mapped from as the members that the code belongs to:
+/// `/data/app.apk!/lib/libx.so`, whose mappings are counted from where the member begins.
+/// `members` says which ones an archive has; it is asked for each file that is mapped from some
+/// place behind its start alone.
+#[must_use]
+pub fn with_members(objects: Vec<MappedObject>, members: impl Fn(&MappedObject) -> zip::Members) -> Vec<MappedObject> {
+    let mut found: Vec<MappedObject> = Vec::new();
+    for object in objects {
+        // A program or library is mapped from its header on.
+        let is_image = object.deleted || object.mappings.iter().any(|mapping| mapping.offset.0 == 0);
+        let members = if is_image { zip::Members::default() } else { members(&object) };
+        if members.is_empty() {
+            found.push(object);
+            continue;
+        }
+        let first = found.len();
+        for mapping in object.mappings {
+            let Some((name, start)) = members.at(mapping.offset.0) else { continue };
+            let path = zip::joined(&object.path, name);
+            let mapping = Mapping { offset: FileOff(mapping.offset.0 - start), ..mapping };
+            match found[first..].iter_mut().find(|known| known.path == path) {
+                Some(known) => known.mappings.push(mapping),
+                None => found.push(MappedObject { path, deleted: false, mappings: vec![mapping] }),
+            }
+        }
+    }
+    found.retain(|object| object.executable().next().is_some());
+    found
+}
+
 /// `/proc/PID/exe` of an unlinked program ends in ` (deleted)`.
 fn is_exe(object: &MappedObject, exe: &Path) -> bool {
     object.path == exe
@@ -72,7 +103,7 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
     let all = |wanted: &dyn Fn(&MappedObject) -> bool| objects.iter().filter(|o| wanted(o)).collect::<Vec<_>>();
     if name.contains('/') {
         let exact = all(&|o| o.path == Path::new(name));
-        return match std::fs::canonicalize(name) {
+        return match zip::canonicalize(Path::new(name)) {
             Ok(real) if exact.is_empty() => all(&|o| o.path == real),
             _ => exact,
         };
@@ -133,7 +164,7 @@ fn library_stem(file: &str) -> Option<&str> {
 #[must_use]
 pub fn find_object(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
-        return std::fs::canonicalize(name).ok();
+        return zip::canonicalize(Path::new(name)).ok();
     }
     // A name like `ls` or `c` may be both; libraries are what short names are for, except where a
     // program has exactly that name.
@@ -195,9 +226,8 @@ const MACHINE: (u8, [&str; 2]) = if cfg!(target_arch = "aarch64") {
 };
 
 fn is_for_machine(path: &Path) -> bool {
-    let mut head = [0; 20];
-    let read = regular(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok());
-    read && head.starts_with(b"\x7fELF\x02") && head[18..] == [MACHINE.0, 0]
+    let head = Part::open(path).ok().and_then(|file| file.read(&(0..20)).ok()).unwrap_or_default();
+    head.starts_with(b"\x7fELF\x02") && head[18..] == [MACHINE.0, 0]
 }
 
 /// Directories of the dynamic linker, in its order: those of /etc/ld.so.conf, then the built-in

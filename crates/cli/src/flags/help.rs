@@ -9,7 +9,7 @@ const WIDTH: usize = 80;
 
 /// The table of flags, whose texts fit.
 pub fn command() -> Command {
-    fitted(Cli::command())
+    fitted(Cli::command()).infer_long_args(true)
 }
 
 fn fitted(command: Command) -> Command {

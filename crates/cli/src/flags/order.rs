@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::Cli;
+use super::script::Stage;
 
 /// `sidestep help [COMMAND]` as `--help`; a command that follows options before them; `--` before
 /// the first word of a command that is run.
@@ -15,6 +16,7 @@ pub fn ordered(mut words: Vec<OsString>) -> Vec<OsString> {
         let word = word.to_str()?;
         cli.get_subcommands().find(|command| command.get_name() == word)
     };
+    staged(&cli, &mut words);
     if words.get(1).is_some_and(|word| word == "help") && words.len() <= 3 {
         words.remove(1);
         words.push("--help".into());
@@ -44,6 +46,24 @@ pub fn ordered(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
+/// `-d ast` of a script as `--debug=ast`: a word behind `-d` belongs to it only if it is a stage.
+fn staged(cli: &Command, words: &mut Vec<OsString>) {
+    let mut at = 1;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        if word == "--" || cli.get_subcommands().any(|command| command.get_name() == word) {
+            return;
+        }
+        let next = words.get(at + 1).and_then(|next| next.to_str());
+        let stage = next.filter(|next| Stage::NAMES.contains(next) || Stage::OTHERS.contains(next));
+        if let (true, Some(stage)) = (word == "-d" || word == "--debug", stage) {
+            words[at] = format!("--debug={stage}").into();
+            words.remove(at + 1);
+        }
+        let follows = words[at].to_str().and_then(|word| option(cli, word)).is_some_and(|read| read.value_follows);
+        at += 1 + usize::from(follows);
+    }
+}
+
 /// An option as the parser would read it.
 struct Read<'a> {
     args: Vec<&'a Arg>,
@@ -59,8 +79,10 @@ impl Read<'_> {
 
 /// What an option of a command is; none if it is not known, or takes any number of values.
 fn option<'a>(command: &'a Command, word: &str) -> Option<Read<'a>> {
-    let has_value = |arg: &Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
-    let is_open = |arg: &Arg| arg.get_num_args().is_some_and(|range| range.max_values() > 1);
+    let has_value =
+        |arg: &Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set();
+    let is_open =
+        |arg: &Arg| !arg.is_require_equals_set() && arg.get_num_args().is_some_and(|range| range.max_values() > 1);
     if let Some(long) = word.strip_prefix("--") {
         let (name, given) = long.split_once('=').map_or((long, false), |(name, _)| (name, true));
         let is_it = |arg: &&Arg| {

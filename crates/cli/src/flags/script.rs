@@ -13,7 +13,7 @@ use crate::out::color::When;
 #[derive(Args, Debug)]
 pub struct Script {
     /// Run PROGRAM, a script of the bpftrace language.
-    #[arg(short = 'e', value_name = "PROGRAM", allow_hyphen_values = true)]
+    #[arg(short = 'e', value_name = "PROGRAM", allow_hyphen_values = true, overrides_with = "program")]
     pub program: Option<String>,
     /// The file of the script (- is stdin), unless -e gives it, and its arguments: $1, $2 …
     #[arg(value_name = "FILE|ARG", allow_negative_numbers = true)]
@@ -27,9 +27,11 @@ pub struct Script {
     pub target: TargetFlags,
     #[command(flatten)]
     pub output: Output,
-    /// Print the syntax tree and the programs that become of it, and do nothing else.
-    #[arg(short = 'd', long = "debug", action = ArgAction::Count)]
-    pub debug: u8,
+    /// Print the syntax tree (STAGE ast), the programs that become of it (codegen) or both, and do
+    /// nothing else.
+    #[arg(short = 'd', long = "debug", value_name = "STAGE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "all", value_parser = Stage::parse)]
+    pub debug: Vec<Stage>,
     /// Say what would be written where, and touch nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -62,7 +64,8 @@ pub struct More {
     /// Do not print warnings about the script.
     #[arg(long)]
     pub no_warnings: bool,
-    /// Count reads of numbers that fail, too; those of strings are counted in any case.
+    /// Count reads of numbers that fail, and of entries of maps that are not there; reads of
+    /// strings are counted in any case.
     #[arg(short = 'k', long = "warnings", action = ArgAction::Count)]
     pub faults: u8,
     /// Look for files of #include and import here, too.
@@ -77,9 +80,78 @@ pub struct More {
     /// Run the script's bench probes, and nothing else.
     #[arg(long)]
     pub bench: bool,
+    /// Print the script with its lines laid out anew, and do nothing else; with -o FILE, write it
+    /// there.
+    #[arg(long, conflicts_with_all = ["test", "bench", "list", "info"])]
+    pub fmt: bool,
+    /// What to do with the script: test, bench and format are --test, --bench and --fmt; codegen
+    /// compiles it, and does nothing else.
+    #[arg(long, value_name = "MODE", value_parser = Mode::parse, conflicts_with_all = ["test", "bench", "fmt"])]
+    pub mode: Option<Mode>,
+    /// Features of the kernel that bpftrace is not to use. None is used here.
+    #[arg(long, value_name = "FEATURE", hide = true)]
+    pub no_feature: Vec<String>,
+    /// How bpftrace raises semaphores of USDT probes: in the probed processes alone here.
+    #[arg(long, hide = true)]
+    pub usdt_file_activation: bool,
     /// Options of the script: `--name=value` behind `--`.
     #[arg(skip)]
     pub options: Vec<(String, Option<String>)>,
+}
+
+/// What `--mode` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The script is compiled.
+    Codegen,
+    /// `--test`
+    Test,
+    /// `--bench`
+    Bench,
+    /// `--fmt`
+    Format,
+}
+
+impl Mode {
+    fn parse(text: &str) -> Result<Mode, String> {
+        match text {
+            "codegen" => Ok(Mode::Codegen),
+            "test" => Ok(Mode::Test),
+            "bench" => Ok(Mode::Bench),
+            "format" => Ok(Mode::Format),
+            "compiler-bench" => Err("it times the passes of bpftrace's compiler, which is not used here".to_owned()),
+            _ => Err("there are codegen, test, bench and format".to_owned()),
+        }
+    }
+}
+
+/// What `-d` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The syntax tree.
+    Tree,
+    /// The maps and programs.
+    Programs,
+    /// Both.
+    All,
+}
+
+impl Stage {
+    /// The stages of bpftrace's compiler that mean something here.
+    pub const NAMES: [&str; 5] = ["ast", "codegen", "codegen-opt", "dis", "all"];
+
+    /// Those that do not.
+    pub const OTHERS: [&str; 4] = ["libbpf", "verifier", "parse", "types"];
+
+    fn parse(text: &str) -> Result<Stage, String> {
+        match text {
+            "ast" => Ok(Stage::Tree),
+            "codegen" | "codegen-opt" | "dis" => Ok(Stage::Programs),
+            "all" => Ok(Stage::All),
+            "libbpf" | "verifier" => Err("nothing is loaded into the kernel here".to_owned()),
+            _ => Err("there are ast, codegen, codegen-opt, dis and all".to_owned()),
+        }
+    }
 }
 
 /// When output is written.
@@ -93,9 +165,32 @@ pub enum Buffering {
     None,
 }
 
+impl More {
+    /// Does what `--mode` says.
+    fn take_mode(&mut self) {
+        match self.mode {
+            Some(Mode::Test) => self.test = true,
+            Some(Mode::Bench) => self.bench = true,
+            Some(Mode::Format) => self.fmt = true,
+            Some(Mode::Codegen) | None => {}
+        }
+    }
+}
+
 impl Script {
+    /// Whether the syntax tree is printed.
+    pub fn prints_tree(&self) -> bool {
+        self.debug.iter().any(|stage| *stage != Stage::Programs)
+    }
+
+    /// Whether the programs are.
+    pub fn prints_programs(&self) -> bool {
+        self.debug.iter().any(|stage| *stage != Stage::Tree)
+    }
+
     /// Takes the options of the script from what is behind `--`. The rest is a command.
     pub fn take_options(&mut self) {
+        self.more.take_mode();
         let command = &mut self.target.command;
         let is_option = |word: &OsString| word.to_str().is_some_and(|word| word.len() > 2 && word.starts_with("--"));
         let count = command.iter().take_while(|word| is_option(word)).count();

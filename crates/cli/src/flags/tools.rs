@@ -48,7 +48,7 @@ impl Run {
             list: false,
             target: self.target.clone(),
             output,
-            debug: 0,
+            debug: Vec::new(),
             more: More::default(),
             dry_run: self.dry_run,
             allow_unsafe: false,

@@ -20,7 +20,7 @@ use sidestep_isa::{Isa, Len, Va, sweep};
 use sidestep_symbols::usdt::{Probe as Usdt, UsdtError};
 use sidestep_symbols::{
     Function, FunctionKind, Kind, MappedObject, Matcher, Object, Source, SymbolError, address_of_unnamed, by_address,
-    find_object, matching_objects, resolve_object,
+    find_object, matching_objects, resolve_object, zip,
 };
 use sidestep_sys::Process;
 
@@ -293,7 +293,7 @@ fn is_many(func: &FuncPattern) -> bool {
 
 /// The file that an object's name means without a process.
 pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
-    let missing = name.contains('/') && !Path::new(name).exists();
+    let missing = name.contains('/') && zip::canonicalize(Path::new(name)).is_err();
     let place = match name {
         "*" => "without a process (-p PID), of which it means all",
         _ if missing => "(no such file)",
@@ -454,7 +454,8 @@ fn lacking(name: &str, func: &FuncPattern, process: &Process, objects: &mut Obje
 pub(crate) fn no_object(name: &str, pid: i32) -> SessionError {
     // The paths of a process are those of its own root.
     let in_process = format!("/proc/{pid}/root/{name}");
-    let missing = name.contains('/') && ![name, &in_process].iter().any(|path| Path::new(path).exists());
+    let missing =
+        name.contains('/') && ![name, &in_process].iter().any(|path| zip::canonicalize(Path::new(path)).is_ok());
     let place = if missing { "(no such file)".to_owned() } else { format!("among the mappings of process {pid}") };
     SessionError::NoObject { name: name.to_owned(), place }
 }

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use sidestep_isa::object::Bytes;
 use sidestep_isa::{Isa, Va};
 use sidestep_symbols::{
-    DebugSearch, Executable, MappedObject, Mapping, Object, ObjectError, mapped_objects, parse_maps,
+    DebugSearch, Executable, MappedObject, Mapping, Object, ObjectError, mapped_objects, parse_maps, with_members,
+    zip::{self, Members},
 };
 use sidestep_sys::{Process, arch};
 
@@ -77,8 +78,16 @@ pub(crate) struct Objects {
 /// seconds and nanoseconds.
 type Version = (u64, u64, u64, i64, i64);
 
+/// Of a member of an archive, that of the archive.
+fn metadata(file: &Path) -> std::io::Result<std::fs::Metadata> {
+    match zip::split(file) {
+        Some((archive, _)) => archive.metadata(),
+        None => file.metadata(),
+    }
+}
+
 fn version(file: &Path) -> Version {
-    file.metadata().map_or(Version::default(), |m| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec()))
+    metadata(file).map_or(Version::default(), |m| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec()))
 }
 
 impl Objects {
@@ -100,7 +109,7 @@ impl Objects {
     /// A file as a process sees it, if that has it, else as we do.
     pub fn open_in(&mut self, process: &Process, path: &Path) -> Result<Rc<Object>, SessionError> {
         let theirs = path.strip_prefix("/").map(|path| process.root().join(path)).unwrap_or_default();
-        let file = if theirs.exists() { &theirs } else { path };
+        let file = if metadata(&theirs).is_ok() { &theirs } else { path };
         self.open_at(path, file, &self.search(Some(process.root())))
     }
 
@@ -109,7 +118,8 @@ impl Objects {
     pub fn mapped(process: &Process) -> Result<Vec<MappedObject>, SessionError> {
         let text = process.maps_text().map_err(|source| unreadable(process, source))?;
         let mappings = parse_maps(&String::from_utf8_lossy(&text));
-        Ok(mapped_objects(&mappings, process.exe().ok().as_deref()))
+        let objects = mapped_objects(&mappings, process.exe().ok().as_deref());
+        Ok(with_members(objects, |object| Members::of(&Objects::file(process, object))))
     }
 
     /// Opens a mapped object, in the mount namespace of the process.
@@ -156,7 +166,7 @@ impl Objects {
     /// The file of a mapped object, as we see it.
     pub fn file(process: &Process, mapped: &MappedObject) -> PathBuf {
         let inode = first(mapped).map_or(0, |m| m.inode);
-        let is_it = |file: &Path| file.metadata().is_ok_and(|m| m.ino() == inode);
+        let is_it = |file: &Path| metadata(file).is_ok_and(|m| m.ino() == inode);
         let theirs = process.root().join(mapped.path.strip_prefix("/").unwrap_or(&mapped.path));
         match (mapped.deleted, first(mapped)) {
             (true, Some(m)) => map_file(process.pid(), m),

@@ -20,6 +20,8 @@ pub struct Checked {
     pub own: Vec<Type>,
     /// What programs ask of their probes.
     pub facts: Vec<Fact>,
+    /// Where the script reads entries of maps, if it is counted how often there are none.
+    pub reads: Vec<super::diagnostic::Span>,
     /// Calls that need `--unsafe`, for they change something.
     pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
     /// What to say of `cpid` where no command is started.
@@ -241,6 +243,8 @@ pub struct Entry {
     pub map: usize,
     /// None if it is one value.
     pub keys: Vec<Value>,
+    /// The read of it that is counted if nothing is there: an index into [`Checked::reads`].
+    pub read: Option<usize>,
 }
 
 /// An expression with its type.

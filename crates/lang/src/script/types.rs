@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::ctype::{CType, Enum};
+use super::number;
 
 /// What an expression gives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Type {
     /// Nothing: a call that only does something.
     None,
-    /// A number. Values are kept in 64 bits; narrower ones are extended by their sign.
+    /// A number. Values are kept in 64 bits; narrower ones are extended by their sign. The type of
+    /// a variable, map or key grows with what it is given: see [`super::number`].
     Int {
         /// 1, 2, 4 or 8.
         bytes: u8,
@@ -75,11 +77,6 @@ impl Parts {
     #[must_use]
     pub fn are_keys(&self) -> bool {
         self.names.is_empty() && !self.types.is_empty()
-    }
-
-    /// The same parts with types that `change` makes.
-    fn map(&self, change: impl Fn(&Type) -> Type) -> Parts {
-        Parts { types: self.types.iter().map(change).collect(), names: self.names.clone() }
     }
 
     /// Whether parts of both have the same names in the same order, or none.
@@ -177,17 +174,8 @@ impl Type {
             (Type::Tuple(types), Type::Tuple(new)) => types.iter_mut().zip(&**new).for_each(|(ty, new)| ty.widen(new)),
             // Some are numbers, so none is true or false only.
             (known @ Type::Enum(_), new @ Type::Int { .. }) if known.is_bool() => *known = new.clone(),
+            (known @ Type::Int { .. }, new @ Type::Int { .. }) => *known = number::joined(known, new).0,
             _ => {}
-        }
-    }
-
-    /// The type of a place where such values are kept: all of a number's 64 bits.
-    #[must_use]
-    pub fn kept(&self) -> Type {
-        match self {
-            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-            Type::Tuple(types) => Type::Tuple(types.map(Type::kept)),
-            ty => ty.clone(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A script of the bpftrace language: read, checked, run.
 
 mod attach;
+mod fmt;
 mod list;
 mod nowhere;
 mod paths;
@@ -27,7 +28,7 @@ use sidestep_lang::script::near::near;
 use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
-use crate::flags::script::Script;
+use crate::flags::script::{Mode, Script};
 use crate::out::script::Layout;
 use crate::out::sink::say;
 use crate::out::time;
@@ -40,6 +41,7 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         return list::run(flags);
     }
     match Source::read(flags)? {
+        Some(source) if flags.more.fmt => fmt::run(flags, &source),
         Some(source) => start(flags, source, None),
         None => Ok(ExitCode::FAILURE),
     }
@@ -97,7 +99,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };
         super::usage(ErrorKind::UnknownArgument, &format!("the script has no option --{name}; {known}"));
     }
-    if flags.debug > 0 {
+    if flags.prints_tree() {
         tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
     }
     let points = script.blocks.iter().flat_map(|block| block.points.clone()).collect();
@@ -129,8 +131,13 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     checked.processors = processors();
     let start = time::monotonic();
     let compiled = lower(&checked, time::clock_of_scripts(start))?;
-    if flags.debug > 0 {
-        print_programs(&compiled)?;
+    if flags.more.mode == Some(Mode::Codegen) && flags.debug.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !flags.debug.is_empty() {
+        if flags.prints_programs() {
+            print_programs(&compiled)?;
+        }
         if flags.target.is_given() && source.params.first().is_some_and(|word| word.parse::<f64>().is_ok()) {
             // What the tools' -d is.
             say(

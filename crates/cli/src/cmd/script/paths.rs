@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use sidestep_engine::Pattern;
-use sidestep_symbols::Matcher;
+use sidestep_symbols::{Executable, Matcher, zip};
 
 use crate::input;
 
@@ -90,6 +90,9 @@ fn objects(glob: &Path) -> Vec<PathBuf> {
 
 /// Whether a file is an ELF file.
 pub fn is_object(path: &Path) -> bool {
+    if zip::split(path).is_some() && !path.exists() {
+        return Executable::read(path).is_ok();
+    }
     let mut head = [0; 4];
     let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
     is_file && input::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && head == *b"\x7fELF"

@@ -248,6 +248,25 @@ impl Script {
         Ok(())
     }
 
+    /// Says how many reads of the target's memory have failed, and of entries of maps, if they are
+    /// counted.
+    pub fn say_faults(&self, maps: Maps<'_>, sink: &Sink) {
+        let counts = maps.sums(self.faults, 0);
+        let checked = &self.checked;
+        for (count, block) in counts.iter().zip(&checked.blocks).filter(|(count, _)| **count > 0) {
+            let points: Vec<String> = block.points.iter().map(Point::text).collect();
+            let what = if checked.config.count_reads { "value" } else { "string" };
+            let strings = if *count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
+            sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
+        }
+        let reads = counts.iter().skip(checked.blocks.len()).zip(&checked.reads);
+        for (count, span) in reads.filter(|(count, _)| **count > 0) {
+            let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+            let message = format!("Can't lookup map element because it does not exist ({times})");
+            self.source.say(&[Diagnostic::warning(*span, message)]);
+        }
+    }
+
     pub fn status(&self, otherwise: ExitCode) -> ExitCode {
         match self.exit {
             Some(code) => ExitCode::from(code as u8),

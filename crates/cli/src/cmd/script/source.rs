@@ -176,6 +176,12 @@ impl Source {
         Ok(())
     }
 
+    /// The text of the script without the files that it takes in.
+    pub fn own(&self) -> &str {
+        let end = self.files.iter().map(|file| file.at.start - 1).min().unwrap_or(self.text.len());
+        &self.text[..end]
+    }
+
     /// Where the files are that it takes in.
     pub fn parts(&self) -> Vec<Range<usize>> {
         self.files.iter().map(|file| file.at.clone()).collect()
@@ -206,10 +212,7 @@ impl Source {
     fn file_at(&self, place: usize) -> (&str, Range<usize>) {
         match self.files.iter().find(|file| (file.at.start..=file.at.end).contains(&place)) {
             Some(file) => (&file.name, file.at.clone()),
-            None => {
-                let end = self.files.iter().map(|file| file.at.start - 1).min().unwrap_or(self.text.len());
-                (&self.name, 0..end)
-            }
+            None => (&self.name, 0..self.own().len()),
         }
     }
 }

@@ -76,6 +76,8 @@ pub fn run(
     sink.flush()?;
     if script.exit.is_some() {
         script.finish(local.maps(), &mut sink)?;
+        sink.flush()?;
+        script.say_faults(local.maps(), &sink);
         losses.look_local(local.maps(), &mut sink)?;
         sink.end()?;
         return Ok(script.status(ExitCode::SUCCESS));
@@ -179,6 +181,8 @@ fn alone(
         }
     }
     script.finish(maps, sink)?;
+    sink.flush()?;
+    script.say_faults(maps, sink);
     losses.look_local(maps, sink)?;
     losses.total(sink);
     sink.end()?;
@@ -271,13 +275,8 @@ impl Tool for Running<'_> {
     fn end(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         if let Some(maps) = session.maps() {
             self.script.finish(maps, sink)?;
-        }
-        let counts = session.maps().map(|maps| maps.sums(self.script.faults, 0)).unwrap_or_default();
-        for (count, block) in counts.iter().zip(&self.script.checked.blocks).filter(|(count, _)| **count > 0) {
-            let points: Vec<String> = block.points.iter().map(Point::text).collect();
-            let what = if self.script.checked.config.count_reads { "value" } else { "string" };
-            let strings = if *count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
-            sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
+            sink.flush()?;
+            self.script.say_faults(maps, sink);
         }
         Ok(())
     }

@@ -1,12 +1,11 @@
 //! Functions.
 
-use super::super::ast::{BinaryOp, Expr, ExprKind};
-use super::super::checked::{Action, Builtin, Entry, Op, StackMode, Value, ValueKind};
+use super::super::ast::{Expr, ExprKind};
+use super::super::checked::{Action, Builtin, Op, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::printf::{Format, accepts};
 use super::super::types::{Meaning, Type};
-use super::expr::{int, probe_text, text};
-use super::memory::array;
+use super::expr::int;
 use super::{Checker, Checking, advice};
 
 /// Functions that need the kernel.
@@ -334,173 +333,6 @@ impl Checker<'_> {
         Ok(Op::Act(self.action(Action::Print(value.ty.clone())), vec![value]))
     }
 
-    /// `@m, key` of `delete` and `has_key`.
-    pub(super) fn entry_argument(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Entry> {
-        let map = self.map_argument(name, &args[0])?;
-        if self.maps[map].keys.as_ref().is_some_and(Vec::is_empty) {
-            return self.error(args[0].span, format!("{name}() only works on maps with keys"));
-        }
-        let map = self.maps[map].name.clone();
-        self.entry(&map, &args[1..], span)
-    }
-
-    /// A map as a whole.
-    pub(super) fn map_argument(&mut self, function: &str, arg: &Expr) -> Checking<usize> {
-        let ExprKind::Map(name, keys) = &arg.kind else {
-            return self.error(arg.span, format!("{function}() expects a map to be provided"));
-        };
-        if !keys.is_empty() {
-            let message = format!("The map passed to {function}() should not be indexed by a key");
-            return self.error(arg.span, message);
-        }
-        let map = self.map(name);
-        if self.last && self.maps[map].content.is_none() {
-            return self.no_such(arg.span, Unknown::Map(name.clone()), None);
-        }
-        Ok(map)
-    }
-
-    pub(super) fn literal(&mut self, function: &str, arg: &Expr) -> Checking<String> {
-        let value = self.expr(arg)?;
-        match value.kind {
-            ValueKind::Text(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            _ => self.error(arg.span, format!("{function}() expects a string literal ({} provided)", value.ty.kind())),
-        }
-    }
-
-    pub(super) fn int_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
-        let value = self.expr(arg)?;
-        if value.ty.is_int() {
-            return Ok(value);
-        }
-        let message =
-            format!("{function}() only supports integer and pointer arguments ({} provided)", value.ty.kind());
-        self.error(arg.span, message)
-    }
-
-    pub(super) fn text_argument(&mut self, function: &str, arg: &Expr) -> Checking<Value> {
-        let value = self.expr(arg)?;
-        match value.ty {
-            Type::Text(_) => return Ok(value),
-            Type::Probe { func } => return Ok(probe_text(func)),
-            _ => {}
-        }
-        self.error(arg.span, format!("{function}() only supports string arguments ({} provided)", value.ty.kind()))
-    }
-
-    fn str(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
-        self.arguments("str", args, 1, 2, span)?;
-        let longest = self.out.config.max_strlen;
-        let most = args.get(1).map(|most| self.length("str", most)).transpose()?;
-        // A length counts the NUL.
-        let (len, most) = match most {
-            None => (longest, None),
-            Some(Value { kind: ValueKind::Int(n), .. }) if n > longest as u64 => (longest, None),
-            Some(Value { kind: ValueKind::Int(n), ty }) => {
-                let len = (n as usize).saturating_sub(1);
-                (len, Some(Box::new(Value { ty, kind: ValueKind::Int(len as u64 + 1) })))
-            }
-            Some(most) => (longest, Some(Box::new(most))),
-        };
-        if let ExprKind::Param(number) = args[0].kind {
-            let mut value = self.param_text(number);
-            if let ValueKind::Text(bytes) = &mut value.kind {
-                bytes.truncate(len);
-                return Ok(text(std::mem::take(bytes)));
-            }
-        }
-        if let Some(mut bytes) = self.param_behind(&args[0])? {
-            bytes.truncate(len);
-            return Ok(text(bytes));
-        }
-        let value = self.expr(&args[0])?;
-        match &value.ty {
-            ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value), most) }),
-            Type::Text(_) => Ok(value),
-            ty => {
-                let message =
-                    format!("str() expects an integer or a pointer type as first argument ({} provided)", ty.kind());
-                self.error(args[0].span, message)
-            }
-        }
-    }
-
-    /// `$1 + 2`, where the parameter is a text: what is behind its first two bytes.
-    fn param_behind(&mut self, of: &Expr) -> Checking<Option<Vec<u8>>> {
-        let ExprKind::Binary(BinaryOp::Add, param, by) = &of.kind else { return Ok(None) };
-        let ExprKind::Param(_) = param.kind else { return Ok(None) };
-        match (self.expr(param)?.kind, self.expr(by)?.kind) {
-            (ValueKind::Text(bytes), ValueKind::Int(n)) => Ok(Some(bytes.into_iter().skip(n as usize).collect())),
-            _ => Ok(None),
-        }
-    }
-
-    /// How many bytes are wanted.
-    fn length(&mut self, name: &str, arg: &Expr) -> Checking<Value> {
-        let value = self.int_argument(name, arg)?;
-        match value.kind {
-            ValueKind::Int(n) if (n as i64) < 0 && !value.ty.is_unsigned() => {
-                self.error(arg.span, format!("{name}() cannot use a negative length ({})", n as i64))
-            }
-            _ => Ok(value),
-        }
-    }
-
-    fn buf(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
-        self.arguments("buf", args, 1, 2, span)?;
-        let given = self.expr(&args[0])?;
-        if matches!(given.ty, Type::Text(_)) && array(&given).is_none() {
-            return self.buf_of_text(given, args.get(1));
-        }
-        let (address, size) = match array(&given) {
-            Some((address, size)) => (address, Some(size)),
-            None if given.ty.is_int() => (given, None),
-            None => {
-                let kind = given.ty.kind();
-                let message = format!("buf() only supports integer, pointer and array arguments ({kind} provided)");
-                return self.error(args[0].span, message);
-            }
-        };
-        let len = match (args.get(1), size) {
-            (Some(len), _) => self.length("buf", len)?,
-            (None, Some(size)) => int(size as u64),
-            (None, None) => return self.error(span, "buf() expects a length argument for non-array type integer"),
-        };
-        let most = match len.kind {
-            ValueKind::Int(0) => {
-                return Ok(Value { ty: Type::Bytes(0), kind: ValueKind::BytesOf(Box::new(text(Vec::new()))) });
-            }
-            ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
-            _ => self.out.config.max_strlen,
-        };
-        Ok(Value { ty: Type::Bytes(most), kind: ValueKind::ReadBytes(Box::new(address), Box::new(len)) })
-    }
-
-    /// `buf("ab", 4)`: the first bytes of a text; those behind its end are zeros.
-    fn buf_of_text(&mut self, given: Value, len: Option<&Expr>) -> Checking<Value> {
-        let Type::Text(room) = given.ty else { return self.unknown() };
-        let len = match len {
-            None => room,
-            Some(len) => match self.length("buf", len)?.kind {
-                ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
-                _ => return self.error(len.span, "buf() of a string expects an integer literal as its length"),
-            },
-        };
-        Ok(Value { ty: Type::Bytes(len), kind: ValueKind::BytesOf(Box::new(given)) })
-    }
-
-    fn strncmp(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
-        self.arguments("strncmp", args, 3, 3, span)?;
-        let a = self.text_argument("strncmp", &args[0])?;
-        let b = self.text_argument("strncmp", &args[1])?;
-        let ValueKind::Int(n @ 0..=0x7fff_ffff) = self.expr(&args[2])?.kind else {
-            return self.error(args[2].span, "Builtin strncmp requires a non-negative literal");
-        };
-        let same = Value { ty: Type::INT, kind: ValueKind::Same(Box::new(a), Box::new(b), Some(n as usize)) };
-        // 0 if they are the same.
-        Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
-    }
-
     fn ustack_call(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("ustack", args, 0, 2, span)?;
         let (mut mode, mut depth) = (self.out.config.stack_mode, None);
@@ -516,8 +348,10 @@ impl Checker<'_> {
                 _ => match self.expr(arg)?.kind {
                     ValueKind::Int(n @ 1..=127) => depth = Some(n as u32),
                     ValueKind::Int(n) => {
-                        return self
-                            .error(arg.span, format!("ustack([int limit]): limit must be 1 to 127 ({n} provided)"));
+                        return self.error(
+                            arg.span,
+                            format!("ustack([int limit]): limit must be 1 to 127 ({} provided)", n as i64),
+                        );
                     }
                     _ => return self.error(arg.span, "ustack() expects an integer literal here"),
                 },

@@ -66,7 +66,7 @@ impl Checker<'_> {
                 keys.push(key);
                 continue;
             }
-            let index = self.declare("#key", key.ty.kept());
+            let index = self.declare("#key", key.ty.clone());
             keys.push(Value { ty: self.vars[index].clone(), kind: ValueKind::Var(index) });
             ops.push(Op::SetVar(index, key));
         }

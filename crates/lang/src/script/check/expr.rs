@@ -1,22 +1,14 @@
 //! Expressions, with constants folded.
 
-use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, UnaryOp};
-use super::super::checked::{Action, Builtin, StackMode, Value, ValueKind};
+use super::super::ast::{BinaryOp, Expr, ExprKind, Step, UnaryOp};
+use super::super::checked::{Action, Builtin, Entry, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
-use super::super::types::{COMM, NAME, POINT, Type};
+use super::super::number;
+use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
 use super::memory::times;
 use super::{Checker, Checking, advice, literal};
-
-/// What only the kernel knows.
-const KERNEL: &[&str] = &["kstack", "ksym", "curtask", "cgroup", "ctx", "numaid", "jiffies", "kaddr"];
-
-/// Frames of `ustack` without a number, as in bpftrace.
-const STACK_DEPTH: u32 = 127;
-
-/// Bytes of the name of a kind of probes.
-const PROVIDER: usize = 9;
 
 pub(super) fn int(value: u64) -> Value {
     let ty = if i64::try_from(value).is_ok() { Type::INT } else { Type::UINT };
@@ -28,8 +20,13 @@ pub(super) fn truth(kind: ValueKind) -> Value {
     Value { ty: Type::bool(), kind }
 }
 
+/// A number that the script says itself has the smallest type that holds it.
+fn literal(value: u64) -> Value {
+    Value { ty: number::of_literal(value), kind: ValueKind::Int(value) }
+}
+
 fn signed(value: i64) -> Value {
-    Value { ty: Type::INT, kind: ValueKind::Int(value as u64) }
+    Value { ty: number::of_signed(value), kind: ValueKind::Int(value as u64) }
 }
 
 pub(super) fn text(bytes: Vec<u8>) -> Value {
@@ -40,7 +37,7 @@ impl Checker<'_> {
     pub(super) fn expr(&mut self, expr: &Expr) -> Checking<Value> {
         let span = expr.span;
         match &expr.kind {
-            ExprKind::Int(value) => Ok(int(*value)),
+            ExprKind::Int(value) => Ok(literal(*value)),
             ExprKind::Str(bytes) => Ok(text(bytes.clone())),
             ExprKind::Param(number) => Ok(self.param(*number)),
             ExprKind::ParamCount => Ok(int(self.params.len() as u64)),
@@ -60,6 +57,7 @@ impl Checker<'_> {
                 match readable(&content) {
                     Some(ty) => {
                         self.maps[entry.map].read = true;
+                        let entry = self.counted(entry, span);
                         Ok(Value { ty, kind: ValueKind::Read(entry) })
                     }
                     None => {
@@ -85,18 +83,21 @@ impl Checker<'_> {
             }
             ExprKind::Step(step, of) => match &of.kind {
                 ExprKind::Var(name) => {
-                    let ty = self.var(name, of.span)?.ty;
+                    let ty = number::widest(&self.var(name, of.span)?.ty);
                     let Some(index) = self.find_var(name).filter(|_| ty.is_int()) else {
                         return self.error(span, "The ++ and -- operators must be applied to a map or variable");
                     };
-                    Ok(Value { ty, kind: ValueKind::StepVar(*step, index) })
+                    self.step(*step, index, ty)
                 }
                 ExprKind::Map(name, keys) => {
                     let entry = self.entry(name, keys, of.span)?;
                     let known = self.maps[entry.map].content.clone();
                     match &known {
                         None => self.set_content(entry.map, super::Content::Value(Type::INT), span)?,
-                        Some(super::Content::Value(Type::Int { .. } | Type::Pointer(_))) => {}
+                        Some(super::Content::Value(ty @ (Type::Int { .. } | Type::Pointer(_)))) => {
+                            let ty = number::widest(ty);
+                            self.set_content(entry.map, super::Content::Value(ty), span)?;
+                        }
                         Some(_) => {
                             let name = known.map(|content| content.name()).unwrap_or_default();
                             let message = format!("The ++ and -- operators can not be used on a map of type '{name}'");
@@ -112,9 +113,8 @@ impl Checker<'_> {
             },
             ExprKind::Binary(op, a, b) => {
                 // A result above the largest number with a sign has none, and one below 0 has one.
-                if let Some(n) = self.literals(expr)?.filter(|n| !(0..=i128::from(i64::MAX)).contains(n)) {
-                    let ty = if n < 0 { Type::INT } else { Type::UINT };
-                    return Ok(Value { ty, kind: ValueKind::Int(n as u64) });
+                if let Some(n) = self.literals(expr)? {
+                    return Ok(if n < 0 { signed(n as i64) } else { literal(n as u64) });
                 }
                 let (first, second) = (self.expr(a), self.expr(b)?);
                 let first = first?;
@@ -162,7 +162,7 @@ impl Checker<'_> {
         let Some(param) = self.params.get(number as usize - 1) else { return int(0) };
         let digits = param.strip_prefix('-').unwrap_or(param);
         match super::super::lexer::number(digits) {
-            Some(value) if digits.len() == param.len() => int(value),
+            Some(value) if digits.len() == param.len() => literal(value),
             Some(value) if value <= 1 << 63 => signed((value as i64).wrapping_neg()),
             _ => text(param.clone().into_bytes()),
         }
@@ -187,95 +187,6 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn ident(&mut self, name: &str, span: Span) -> Checking<Value> {
-        let name = super::call::plain_name(name);
-        let builtin = |ty, builtin| Ok(Value { ty, kind: ValueKind::Builtin(builtin) });
-        let at_function = [Provider::Uprobe, Provider::Usdt];
-        if let Some(number) = name.strip_prefix("arg").and_then(|number| number.parse::<u32>().ok()) {
-            // A static probe has up to 12.
-            let last = if self.only_at(&[Provider::Usdt]) { 11 } else { 9 };
-            if number > last {
-                return self.error(span, format!("{name} is not a valid argument: there are arg0 to arg{last}"));
-            }
-            if !self.only_at(&at_function) {
-                let providers: Vec<Provider> = self.points.iter().map(|point| point.provider).collect();
-                let message = format!("The {name} builtin can only be used with 'uprobe' and 'usdt' probes");
-                return self.advised(span, message, advice::argument(name, &providers));
-            }
-            return builtin(self.argument_type(number), Builtin::Arg(number));
-        }
-        match name {
-            "pid" => builtin(Type::UINT32, Builtin::Pid),
-            "ppid" => builtin(Type::UINT32, Builtin::Ppid),
-            "cpid" => {
-                let warning = Diagnostic::warning(span, "cpid is 0: no command was started");
-                self.out.cpid.push(warning.hint("-c CMD starts one; has_cpid tells whether there is any"));
-                builtin(Type::UINT32, Builtin::Cpid)
-            }
-            "ncpus" => builtin(Type::UINT, Builtin::Processors),
-            // There are no other probes.
-            "usermode" => Ok(Value { ty: Type::Int { bytes: 1, signed: false }, kind: ValueKind::Int(1) }),
-            "tid" => builtin(Type::UINT32, Builtin::Tid),
-            "uid" => builtin(Type::UINT32, Builtin::Uid),
-            "gid" => builtin(Type::UINT32, Builtin::Gid),
-            "comm" => builtin(Type::Text(COMM), Builtin::Comm),
-            "pcomm" | "leader_comm" => builtin(Type::Text(COMM), Builtin::ProcessComm),
-            // The first thread has the number of its process.
-            "leader_tid" => builtin(Type::UINT32, Builtin::Pid),
-            "nsecs" => builtin(Type::UINT, Builtin::Nsecs),
-            "elapsed" => builtin(Type::UINT, Builtin::Elapsed),
-            "cpu" => builtin(Type::UINT32, Builtin::Cpu),
-            "rand" => builtin(Type::UINT32, Builtin::Rand),
-            "username" => {
-                let uid = Value { ty: Type::UINT32, kind: ValueKind::Builtin(Builtin::Uid) };
-                Ok(Value { ty: Type::User, kind: ValueKind::Shown(Box::new(uid)) })
-            }
-            "probe" => builtin(Type::Probe { func: false }, Builtin::Probe),
-            "probetype" => builtin(Type::Text(PROVIDER), Builtin::ProbeType),
-            "has_cpid" => {
-                self.out.asks_for_cpid = true;
-                let cpid = Value { ty: Type::UINT32, kind: ValueKind::Builtin(Builtin::Cpid) };
-                let none = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(cpid)) };
-                Ok(truth(ValueKind::Not(Box::new(none))))
-            }
-            "func" if self.only_at(&[Provider::Uprobe, Provider::Uretprobe]) => {
-                builtin(Type::Probe { func: true }, Builtin::Function)
-            }
-            "func" => self.error(span, "The func builtin can only be used with 'uprobe' and 'uretprobe' probes"),
-            "retval" if self.only_at(&[Provider::Uretprobe]) => match self.result(span)? {
-                Some(place) => self.read(&place, span),
-                None => builtin(Type::INT, Builtin::Retval),
-            },
-            "retval" => self.error_with(
-                span,
-                "The retval builtin can only be used with 'uretprobe' probes",
-                "uretprobe:PATH:FUNCTION is where a function returns",
-            ),
-            "ustack" => self.ustack(self.out.config.stack_mode, STACK_DEPTH),
-            "true" => Ok(truth(ValueKind::Int(1))),
-            "false" => Ok(truth(ValueKind::Int(0))),
-            "self" => self.error_with(span, "self has no value itself", "self.name has, for any name"),
-            "caller" => {
-                self.at_calls("caller", span)?;
-                builtin(Type::Symbol, Builtin::Caller)
-            }
-            "goid" => self.goid(span),
-            "args" => self.arguments_whole(span),
-            name if KERNEL.contains(&name) => {
-                self.error(span, format!("{name} needs the kernel: not available in this tool"))
-            }
-            name => match self.types.constant(self.points, name) {
-                Some(constant) => Ok(constant),
-                None => self.no_such(span, Unknown::Identifier(name.to_owned()), advice::value(name)),
-            },
-        }
-    }
-
-    pub(super) fn ustack(&mut self, mode: StackMode, depth: u32) -> Checking<Value> {
-        let stack = self.stack(super::Stack { depth, mode });
-        Ok(Value { ty: Type::Stack(stack), kind: ValueKind::Builtin(Builtin::Stack(stack)) })
-    }
-
     fn unary(&mut self, op: UnaryOp, of: &Expr, span: Span) -> Checking<Value> {
         if op == UnaryOp::Address {
             return self.address(of, span);
@@ -288,10 +199,10 @@ impl Checker<'_> {
         }
         Ok(match (op, &value.kind) {
             (UnaryOp::Not, ValueKind::Int(n)) => truth(ValueKind::Int((*n == 0).into())),
-            (UnaryOp::Invert, ValueKind::Int(n)) => Value { kind: ValueKind::Int(!n), ty: value.ty },
+            (UnaryOp::Invert, ValueKind::Int(n)) => Value { kind: ValueKind::Int(!n), ty: number::widest(&value.ty) },
             (UnaryOp::Negate, ValueKind::Int(n)) => signed((*n as i64).wrapping_neg()),
             (UnaryOp::Not, _) => truth(ValueKind::Not(Box::new(value))),
-            (UnaryOp::Invert, _) => Value { ty: value.ty.clone(), kind: ValueKind::Invert(Box::new(value)) },
+            (UnaryOp::Invert, _) => Value { ty: number::widest(&value.ty), kind: ValueKind::Invert(Box::new(value)) },
             _ => Value { ty: Type::INT, kind: ValueKind::Negate(Box::new(value)) },
         })
     }
@@ -353,11 +264,11 @@ impl Checker<'_> {
             return Ok(Value { ty: Type::Pointer(to), ..sum });
         }
         // A literal takes the sign of what it is combined with.
-        let literal = |value: &Value| matches!(value.kind, ValueKind::Int(n) if i64::try_from(n).is_ok());
+        let is_literal = |value: &Value| matches!(value.kind, ValueKind::Int(n) if i64::try_from(n).is_ok());
         let unsigned = match (a.ty.is_unsigned(), b.ty.is_unsigned()) {
             (true, true) => true,
-            (true, false) => literal(&b),
-            (false, true) => literal(&a) || matches!(op, BinaryOp::Shl | BinaryOp::Shr) && a.ty.is_unsigned(),
+            (true, false) => is_literal(&b),
+            (false, true) => is_literal(&a) || matches!(op, BinaryOp::Shl | BinaryOp::Shr) && a.ty.is_unsigned(),
             (false, false) => false,
         };
         // Shifts have the type of what is shifted.
@@ -368,7 +279,7 @@ impl Checker<'_> {
             _ => Type::INT,
         };
         if let (ValueKind::Int(x), ValueKind::Int(y)) = (&a.kind, &b.kind) {
-            if let Some(value) = fold(op, unsigned, *x, *y) {
+            if let Some(value) = literal::fold(op, unsigned, *x, *y) {
                 return Ok(Value { ty, kind: ValueKind::Int(value) });
             }
         }
@@ -381,6 +292,28 @@ impl Checker<'_> {
             "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.";
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
         Ok(Value { ty, kind: ValueKind::Divide(op, unsigned, a, b, warning) })
+    }
+
+    /// A read of an entry, which is counted if nothing is there and the user has asked for it.
+    fn counted(&mut self, entry: Entry, span: Span) -> Entry {
+        if !self.out.config.count_reads {
+            return entry;
+        }
+        let reads = &mut self.out.reads;
+        let known = reads.iter().position(|known| *known == span).unwrap_or_else(|| {
+            reads.push(span);
+            reads.len() - 1
+        });
+        Entry { read: Some(known), ..entry }
+    }
+
+    /// `++` or `--` of a variable, which has 64 bits then.
+    fn step(&mut self, step: Step, index: usize, ty: Type) -> Checking<Value> {
+        if !self.typed.contains_key(&index) && matches!(ty, Type::Int { .. }) {
+            let new = number::New { ty: &ty, literal: None };
+            number::grow(&mut self.vars[index], &mut self.free[index], new);
+        }
+        Ok(Value { ty, kind: ValueKind::StepVar(step, index) })
     }
 
     /// The number that an expression of literals is, which must fit.
@@ -422,6 +355,12 @@ impl Checker<'_> {
                 ty
             }
             (a, b) if a == b && *a != Type::None => a.clone(),
+            (a @ Type::Int { .. }, b @ Type::Int { .. }) => {
+                let mut ty = a.clone();
+                let new = number::New { ty: b, literal: super::assign::literal(&otherwise) };
+                number::grow(&mut ty, &mut super::assign::literal(&then).is_some(), new);
+                ty
+            }
             (a, b) if a.is_int() && b.is_int() => {
                 if a.is_unsigned() && b.is_unsigned() {
                     Type::UINT
@@ -451,43 +390,4 @@ fn addressed(of: &Expr) -> Option<&Expr> {
 pub(super) fn probe_text(func: bool) -> Value {
     let (len, builtin) = if func { (NAME, Builtin::Func) } else { (POINT, Builtin::ProbeText) };
     Value { ty: Type::Text(len), kind: ValueKind::Builtin(builtin) }
-}
-
-/// The value of an operation on constants, if it is no division by zero.
-pub(in super::super) fn fold(op: BinaryOp, unsigned: bool, a: u64, b: u64) -> Option<u64> {
-    let (x, y) = (a as i64, b as i64);
-    Some(match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::Mul => a.wrapping_mul(b),
-        BinaryOp::Div if unsigned => a.checked_div(b)?,
-        BinaryOp::Div => {
-            if y == 0 {
-                return None;
-            } else {
-                x.wrapping_div(y) as u64
-            }
-        }
-        BinaryOp::Mod if unsigned => a.checked_rem(b)?,
-        BinaryOp::Mod => {
-            if y == 0 {
-                return None;
-            } else {
-                x.wrapping_rem(y) as u64
-            }
-        }
-        BinaryOp::And => a & b,
-        BinaryOp::Or => a | b,
-        BinaryOp::Xor => a ^ b,
-        BinaryOp::Shl => a.wrapping_shl(b as u32),
-        BinaryOp::Shr if unsigned => a.wrapping_shr(b as u32),
-        BinaryOp::Shr => x.wrapping_shr(b as u32) as u64,
-        BinaryOp::Eq => (a == b).into(),
-        BinaryOp::Ne => (a != b).into(),
-        BinaryOp::Lt => if unsigned { a < b } else { x < y }.into(),
-        BinaryOp::Le => if unsigned { a <= b } else { x <= y }.into(),
-        BinaryOp::Gt => if unsigned { a > b } else { x > y }.into(),
-        BinaryOp::Ge => if unsigned { a >= b } else { x >= y }.into(),
-        BinaryOp::LogicalAnd | BinaryOp::LogicalOr => return None,
-    })
 }

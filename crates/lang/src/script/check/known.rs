@@ -88,42 +88,34 @@ impl Checker<'_> {
     /// is none of these.
     pub(super) fn own_size(&mut self, of: &Expr) -> Checking<Option<u64>> {
         Ok(match &of.kind {
-            ExprKind::Tuple(items) | ExprKind::Record(_, items) => Some(self.laid_out(items)?.0),
-            ExprKind::Int(n) => Some(smallest(*n)),
-            ExprKind::Var(_) | ExprKind::Map(..) => match self.expr(of)?.ty {
-                Type::Tuple(types) => Some(types.iter().map(|ty| ty.stored() as u64).sum()),
-                _ => None,
-            },
+            ExprKind::Int(_) | ExprKind::Tuple(_) | ExprKind::Record(..) | ExprKind::Var(_) | ExprKind::Map(..) => {
+                match self.expr(of)?.ty {
+                    Type::Tuple(types) => Some(laid_out(&types).0),
+                    Type::Int { bytes, .. } => Some(bytes.into()),
+                    _ => None,
+                }
+            }
             _ => None,
         })
     }
-
-    /// Size and alignment of a tuple of these.
-    fn laid_out(&mut self, items: &[Expr]) -> Checking<(u64, u64)> {
-        let (mut end, mut widest) = (0_u64, 1);
-        for item in items {
-            let (size, align) = match &item.kind {
-                ExprKind::Tuple(items) | ExprKind::Record(_, items) => self.laid_out(items)?,
-                // As few bytes as hold it.
-                ExprKind::Int(n) => (smallest(*n), smallest(*n)),
-                _ => match self.expr(item)?.ty {
-                    Type::Int { bytes, .. } => (bytes.into(), bytes.into()),
-                    Type::Enum(of) => (of.bytes.into(), of.bytes.into()),
-                    // With its NUL.
-                    Type::Text(len) => (len as u64 + 1, 1),
-                    Type::Bytes(len) => (len as u64, 1),
-                    Type::Data { size, .. } => (size as u64, 1),
-                    _ => (8, 8),
-                },
-            };
-            end = end.next_multiple_of(align) + size;
-            widest = widest.max(align);
-        }
-        Ok((end.next_multiple_of(widest), widest))
-    }
 }
 
-/// Bytes of the smallest signed number that holds a literal.
-fn smallest(n: u64) -> u64 {
-    [1_u64, 2, 4].into_iter().find(|bytes| n >> (8 * bytes - 1) == 0).unwrap_or(8)
+/// Size and alignment of a tuple of these.
+fn laid_out(types: &[Type]) -> (u64, u64) {
+    let (mut end, mut widest) = (0_u64, 1);
+    for ty in types {
+        let (size, align) = match ty {
+            Type::Tuple(types) => laid_out(types),
+            Type::Int { bytes, .. } => ((*bytes).into(), (*bytes).into()),
+            Type::Enum(of) => (of.bytes.into(), of.bytes.into()),
+            // With its NUL.
+            Type::Text(len) => (*len as u64 + 1, 1),
+            Type::Bytes(len) => (*len as u64, 1),
+            Type::Data { size, .. } => (*size as u64, 1),
+            _ => (8, 8),
+        };
+        end = end.next_multiple_of(align) + size;
+        widest = widest.max(align);
+    }
+    (end.next_multiple_of(widest), widest)
 }

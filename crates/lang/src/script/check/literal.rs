@@ -35,3 +35,42 @@ pub(super) fn exact(expr: &Expr) -> Option<Result<i128, Overflow>> {
     };
     Some(number.filter(|n| RANGE.contains(n)).ok_or(Overflow))
 }
+
+/// The value of an operation on constants, if it is no division by zero.
+pub(in super::super) fn fold(op: BinaryOp, unsigned: bool, a: u64, b: u64) -> Option<u64> {
+    let (x, y) = (a as i64, b as i64);
+    Some(match op {
+        BinaryOp::Add => a.wrapping_add(b),
+        BinaryOp::Sub => a.wrapping_sub(b),
+        BinaryOp::Mul => a.wrapping_mul(b),
+        BinaryOp::Div if unsigned => a.checked_div(b)?,
+        BinaryOp::Div => {
+            if y == 0 {
+                return None;
+            } else {
+                x.wrapping_div(y) as u64
+            }
+        }
+        BinaryOp::Mod if unsigned => a.checked_rem(b)?,
+        BinaryOp::Mod => {
+            if y == 0 {
+                return None;
+            } else {
+                x.wrapping_rem(y) as u64
+            }
+        }
+        BinaryOp::And => a & b,
+        BinaryOp::Or => a | b,
+        BinaryOp::Xor => a ^ b,
+        BinaryOp::Shl => a.wrapping_shl(b as u32),
+        BinaryOp::Shr if unsigned => a.wrapping_shr(b as u32),
+        BinaryOp::Shr => x.wrapping_shr(b as u32) as u64,
+        BinaryOp::Eq => (a == b).into(),
+        BinaryOp::Ne => (a != b).into(),
+        BinaryOp::Lt => if unsigned { a < b } else { x < y }.into(),
+        BinaryOp::Le => if unsigned { a <= b } else { x <= y }.into(),
+        BinaryOp::Gt => if unsigned { a > b } else { x > y }.into(),
+        BinaryOp::Ge => if unsigned { a >= b } else { x >= y }.into(),
+        BinaryOp::LogicalAnd | BinaryOp::LogicalOr => return None,
+    })
+}

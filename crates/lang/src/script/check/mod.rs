@@ -4,6 +4,8 @@ mod abi;
 mod address;
 mod advice;
 mod aggregate;
+mod argument;
+mod assign;
 mod call;
 mod cast;
 mod change;
@@ -12,6 +14,8 @@ mod each;
 mod entry;
 mod expr;
 mod field;
+mod ident;
+mod keys;
 mod kind;
 mod known;
 mod literal;
@@ -19,6 +23,7 @@ mod macros;
 mod memory;
 mod net;
 mod own;
+mod read;
 mod say;
 mod series;
 mod signal;
@@ -30,7 +35,7 @@ mod typed;
 use std::collections::HashMap;
 
 use aggregate::readable;
-pub(super) use expr::fold;
+pub(super) use literal::fold;
 use memory::Types;
 
 use super::ast::{self, Provider, Script};
@@ -66,7 +71,7 @@ pub fn check_with(
     for _ in 0..ROUNDS {
         let mut checker = Checker::new(params, types, known.clone(), false);
         checker.script(script);
-        let vars = checker.out.blocks.into_iter().map(|block| block.vars).collect();
+        let vars = std::mem::take(&mut checker.found_vars);
         let now = Known { maps: checker.maps, own: checker.own, vars };
         types = checker.types;
         let settled = now == known;
@@ -86,8 +91,8 @@ struct Known {
     maps: Vec<MapState>,
     /// Names and types of `self.x`.
     own: Vec<(String, Type)>,
-    /// Types of the variables of each block.
-    vars: Vec<Vec<Type>>,
+    /// Types of the variables of each block, and whether they get nothing but literals.
+    vars: Vec<Vec<(Type, bool)>>,
 }
 
 /// What is known of a map so far.
@@ -96,6 +101,9 @@ struct MapState {
     name: String,
     keys: Option<Vec<Type>>,
     content: Option<Content>,
+    /// All keys so far, and all values, are literals that are not negative: they take any sign.
+    free_keys: Vec<bool>,
+    free: bool,
     /// Programs read it: then what they count is kept in one place for all threads.
     read: bool,
     /// See [`Map::declared`].
@@ -115,7 +123,9 @@ struct Checker<'a> {
     own: Vec<(String, Type)>,
     /// Types of the variables of each block, as the round before has found them: there is room for
     /// all that is assigned.
-    before: Vec<Vec<Type>>,
+    before: Vec<Vec<(Type, bool)>>,
+    /// The same of this round.
+    found_vars: Vec<Vec<(Type, bool)>>,
     found: Vec<Diagnostic>,
     /// Maps and variables that a wrong statement would have assigned.
     unassigned: Vec<Unknown>,
@@ -124,6 +134,8 @@ struct Checker<'a> {
     // Of the block:
     points: &'a [ast::Point],
     vars: Vec<Type>,
+    /// For each variable whether it gets nothing but literals that are not negative.
+    free: Vec<bool>,
     scopes: Vec<HashMap<String, usize>>,
     /// Types of the variables that were declared with one.
     typed: HashMap<usize, Type>,
@@ -161,11 +173,13 @@ impl<'a> Checker<'a> {
             maps: known.maps,
             own: known.own,
             before: known.vars,
+            found_vars: Vec::new(),
             found: Vec::new(),
             unassigned: Vec::new(),
             last,
             points: &[],
             vars: Vec::new(),
+            free: Vec::new(),
             scopes: Vec::new(),
             typed: HashMap::new(),
             loops: 0,
@@ -212,6 +226,7 @@ impl<'a> Checker<'a> {
         for map in &script.maps {
             let _ = self.declared_map(map, &script.maps);
         }
+        self.tests_have_names(script);
         for block in &script.blocks {
             self.block(block);
         }
@@ -220,6 +235,20 @@ impl<'a> Checker<'a> {
         }
         for map in &script.maps {
             let _ = self.fits_declaration(map);
+        }
+    }
+
+    /// Tests and benchmarks are told apart by their names.
+    fn tests_have_names(&mut self, script: &Script) {
+        let is_named = |point: &&ast::Point| matches!(point.provider, Provider::Test | Provider::Bench);
+        let points: Vec<&ast::Point> = script.blocks.iter().flat_map(|block| &block.points).filter(is_named).collect();
+        for (number, point) in points.iter().enumerate() {
+            let is_same = |known: &&ast::Point| known.provider == point.provider && known.fields == point.fields;
+            if points[..number].iter().any(is_same) {
+                let (kind, name) = (point.provider.name().to_uppercase(), &point.fields[0].text);
+                let message = format!("\"{name}\" was used as the name for more than one {kind} probe");
+                self.found.push(Diagnostic::error(point.span, message));
+            }
         }
     }
 
@@ -242,6 +271,7 @@ impl<'a> Checker<'a> {
     fn block(&mut self, block: &'a ast::Block) {
         self.points = &block.points;
         self.vars = Vec::new();
+        self.free = Vec::new();
         self.scopes = vec![HashMap::new()];
         self.typed.clear();
         let predicate = block.predicate.as_ref().map(|predicate| {
@@ -252,6 +282,7 @@ impl<'a> Checker<'a> {
         let body = self.stmts(&block.body);
         let predicate = predicate.and_then(Result::ok);
         let vars = std::mem::take(&mut self.vars);
+        self.found_vars.push(vars.iter().cloned().zip(std::mem::take(&mut self.free)).collect());
         let owners = std::mem::take(&mut self.owners);
         self.walks = 0;
         self.out.blocks.push(Block {
@@ -271,6 +302,7 @@ impl<'a> Checker<'a> {
     fn function(&mut self, function: &ast::Function) -> Checking<()> {
         self.points = &[];
         self.vars = Vec::new();
+        self.free = Vec::new();
         self.owners = Vec::new();
         self.scopes = vec![HashMap::new()];
         self.typed.clear();
@@ -338,6 +370,8 @@ impl<'a> Checker<'a> {
                     name: name.to_owned(),
                     keys: None,
                     content: None,
+                    free_keys: Vec::new(),
+                    free: false,
                     read: false,
                     declared: None,
                 });

@@ -36,13 +36,16 @@ impl Checker<'_> {
             }
             None => value,
         };
-        let ty = value.ty.kept();
+        let ty = value.ty.clone();
         match &mut self.own[index].1 {
             _ if ty == Type::None => {
                 return self.error(span, format!("Value of type none cannot be assigned to self.{name}"));
             }
             known @ Type::None => *known = ty,
-            known if known.fits(&ty) => known.widen(&ty),
+            known if known.fits(&ty) => {
+                let literal = super::assign::literal(&value);
+                super::super::number::grow(known, &mut false, super::super::number::New { ty: &ty, literal });
+            }
             known => {
                 let known = known.name();
                 let message = format!(

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, Step, Stmt, StmtKind};
-use super::super::checked::{Action, Entry, Loop, Op, Value, ValueKind};
+use super::super::checked::{Action, Loop, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::lower::{INLINE_ROUNDS, ROUNDS};
-use super::super::types::{Content, Type};
-use super::expr::int;
+use super::super::types::Type;
 use super::{Checker, Checking};
 
 /// Rounds of `unroll`, as in bpftrace.
@@ -92,7 +91,9 @@ impl Checker<'_> {
                         }
                         Ok(())
                     }
-                    ValueKind::Int(n) if n > UNROLL => self.error(span, format!("unroll maximum value is {UNROLL}")),
+                    ValueKind::Int(n) if (n as i64) > UNROLL as i64 => {
+                        self.error(span, format!("unroll maximum value is {UNROLL}"))
+                    }
                     ValueKind::Int(_) => self.error(span, "unroll minimum value is 1"),
                     _ => self.error(span, "invalid unroll value"),
                 }
@@ -219,204 +220,6 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn assign(&mut self, target: &Expr, op: Option<BinaryOp>, value: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
-        let span = target.span.to(value.span);
-        match &target.kind {
-            ExprKind::Var(name) => {
-                let value = self.expr(value)?;
-                let value = match op {
-                    Some(op) => {
-                        let old = self.var(name, target.span)?;
-                        self.binary(op, old, value, span)?
-                    }
-                    None => value,
-                };
-                self.set_var(name, value, span, ops)
-            }
-            ExprKind::Map(name, keys) => {
-                if op.is_none() {
-                    if let ExprKind::Call(function, args) = &value.kind {
-                        if let Some(content) = self.aggregate(function, args, value.span)? {
-                            let entry = self.entry(name, keys, target.span)?;
-                            self.set_content(entry.map, content.0.clone(), span)?;
-                            let read =
-                                self.maps[entry.map].read && matches!(content.0, Content::Count | Content::Sum { .. });
-                            ops.push(match content.1 {
-                                number if read => Op::AddMap(entry, number.unwrap_or_else(|| int(1))),
-                                number => Op::Aggregate(entry, number),
-                            });
-                            return Ok(());
-                        }
-                    }
-                }
-                let entry = self.entry(name, keys, target.span)?;
-                let value = self.expr(value)?;
-                match op {
-                    None => {
-                        self.set_content(entry.map, content(&value.ty), span)?;
-                        ops.push(Op::SetMap(entry, value));
-                    }
-                    Some(op) => self.update(entry, op, value, span, ops)?,
-                }
-                Ok(())
-            }
-            ExprKind::Member(_, name) => {
-                let value = self.expr(value)?;
-                self.set_own(name, op, value, span, ops)
-            }
-            _ => self.error(target.span, "only variables and maps can be assigned"),
-        }
-    }
-
-    /// `@m op= value`
-    fn update(&mut self, entry: Entry, op: BinaryOp, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
-        let pointer = match self.content_type(entry.map) {
-            Type::Pointer(to) if matches!(value.ty, Type::Int { .. }) => Some(to),
-            _ => None,
-        };
-        if let (Some(to), BinaryOp::Add | BinaryOp::Sub) = (pointer, op) {
-            let by = super::memory::times(value, self.size(&to, span)?);
-            let by = if op == BinaryOp::Add { by } else { negated(by) };
-            ops.push(Op::AddMap(entry, by));
-            return Ok(());
-        }
-        self.set_content(entry.map, content(&value.ty), span)?;
-        if !value.ty.is_int() {
-            return self.error(
-                span,
-                format!("The {} operator can not be used on expressions of type {}", op.text(), value.ty.kind()),
-            );
-        }
-        ops.push(match op {
-            BinaryOp::Add => Op::AddMap(entry, value),
-            BinaryOp::Sub => Op::AddMap(entry, negated(value)),
-            op => {
-                let ty = self.content_type(entry.map);
-                let old = Value { ty, kind: ValueKind::Read(entry.clone()) };
-                let new = self.binary(op, old, value, span)?;
-                Op::SetMap(entry, new)
-            }
-        });
-        Ok(())
-    }
-
-    /// The type of a map's values, as far as it is known.
-    pub(super) fn content_type(&self, map: usize) -> Type {
-        match &self.maps[map].content {
-            Some(Content::Value(ty)) => ty.clone(),
-            _ => Type::INT,
-        }
-    }
-
-    /// Makes room for what the variable is assigned further down.
-    fn roomy(&self, index: usize, mut ty: Type) -> Type {
-        match self.before.get(self.out.blocks.len()).and_then(|vars| vars.get(index)) {
-            Some(known) if ty.fits(known) => ty.widen(known),
-            _ => {}
-        }
-        ty
-    }
-
-    pub(super) fn declare(&mut self, name: &str, ty: Type) -> usize {
-        let ty = self.roomy(self.vars.len(), ty);
-        let index = self.new_var(ty);
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.insert(name.to_owned(), index);
-        }
-        index
-    }
-
-    /// A variable, which may have no name.
-    fn new_var(&mut self, ty: Type) -> usize {
-        self.vars.push(ty);
-        self.owners.push(Some(self.walk));
-        self.vars.len() - 1
-    }
-
-    /// A variable that is used here.
-    pub(super) fn find_var(&mut self, name: &str) -> Option<usize> {
-        let index = self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()?;
-        if self.owners[index] != Some(self.walk) {
-            self.owners[index] = None;
-        }
-        Some(index)
-    }
-
-    pub(super) fn set_var(&mut self, name: &str, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
-        if value.ty == Type::None {
-            return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
-        }
-        self.small(&value.ty, span)?;
-        let found = self.find_var(name);
-        let value = match found {
-            Some(index) => self.as_declared(index, name, value, span)?,
-            None => value,
-        };
-        let ty = value.ty.kept();
-        let index = match found {
-            None => self.declare(name, ty),
-            Some(index) => {
-                let roomy = self.roomy(index, ty.clone());
-                match (&mut self.vars[index], &ty) {
-                    (known @ Type::None, _) => *known = roomy,
-                    (known, ty) if known.fits(ty) => known.widen(ty),
-                    (known, ty) => {
-                        let (known, ty) = (known.name(), ty.name());
-                        let why = match self.typed.contains_key(&index) {
-                            true => format!("when variable was declared with type '{known}'"),
-                            false => format!("when variable already contains a value of type '{known}'"),
-                        };
-                        let message = format!("Type mismatch for ${name}: trying to assign value of type '{ty}' {why}");
-                        return self.error(span, message);
-                    }
-                }
-                index
-            }
-        };
-        ops.push(Op::SetVar(index, value));
-        Ok(())
-    }
-
-    /// What a map holds from now on.
-    pub(super) fn set_content(&mut self, map: usize, new: Content, span: Span) -> Checking<()> {
-        let name = self.maps[map].name.clone();
-        if new == Content::Value(Type::None) {
-            return self.error(span, format!("Value of type none cannot be assigned to @{name}"));
-        }
-        if let Content::Value(ty) = &new {
-            self.small(ty, span)?;
-        }
-        match &mut self.maps[map].content {
-            None => self.maps[map].content = Some(new),
-            Some(known) if known.fits(&new) => {
-                if let (Content::Value(known), Content::Value(new)) = (known, &new) {
-                    known.widen(new);
-                }
-            }
-            Some(Content::Lhist { .. }) if matches!(new, Content::Lhist { .. }) => {
-                return self.error(span, "Different lhist bounds in a single map unsupported");
-            }
-            Some(Content::Tseries { .. }) if matches!(new, Content::Tseries { .. }) => {
-                return self.error(span, "Different tseries bounds in a single map unsupported");
-            }
-            Some(Content::Hist { .. }) if matches!(new, Content::Hist { .. }) => {
-                return self.error(span, "Different bits in a single hist unsupported");
-            }
-            Some(known) => {
-                let known = known.name();
-                return self.error(
-                    span,
-                    format!(
-                        "Type mismatch for @{name}: trying to assign value of type '{}' when map already contains a value \
-                         of type '{known}'",
-                        new.name()
-                    ),
-                );
-            }
-        }
-        Ok(())
-    }
-
     /// `++`, a call, or anything else that stands alone.
     fn statement_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
         if let Some((inner, value)) = self.nested_block(expr)? {
@@ -462,73 +265,9 @@ impl Checker<'_> {
             _ => return Ok(None),
         }))
     }
-
-    /// An entry of a map, whose keys have the types that they have everywhere.
-    pub(super) fn entry(&mut self, name: &str, keys: &[Expr], span: Span) -> Checking<Entry> {
-        let map = self.map(name);
-        // `@m[(a, b)]` is `@m[a, b]`.
-        let keys = match keys {
-            [Expr { kind: ExprKind::Tuple(items), .. }] if !items.is_empty() => items,
-            keys => keys,
-        };
-        let mut values = Vec::new();
-        for key in keys {
-            values.push(self.key(key)?);
-        }
-        self.set_keys(map, &values, span)?;
-        Ok(Entry { map, keys: values })
-    }
-
-    fn key(&mut self, key: &Expr) -> Checking<Value> {
-        let value = self.expr(key)?;
-        match &value.ty {
-            Type::None => self.error(key.span, "a key must have a value"),
-            ty => {
-                self.small(ty, key.span)?;
-                Ok(value)
-            }
-        }
-    }
-
-    fn set_keys(&mut self, map: usize, values: &[Value], span: Span) -> Checking<()> {
-        let new: Vec<Type> = match values {
-            // A tuple is as many keys.
-            [Value { ty: Type::Tuple(types), .. }] if types.are_keys() => types.iter().map(Type::kept).collect(),
-            values => values.iter().map(|value| value.ty.kept()).collect(),
-        };
-        match &mut self.maps[map].keys {
-            None => self.maps[map].keys = Some(new),
-            Some(known) if known.len() == new.len() && known.iter().zip(&new).all(|(a, b)| a.fits(b)) => {
-                known.iter_mut().zip(&new).for_each(|(known, new)| known.widen(new));
-            }
-            Some(known) => {
-                let list = |types: &[Type]| {
-                    let names: Vec<String> = types.iter().map(Type::name).collect();
-                    format!("arguments: '{}'", names.join(","))
-                };
-                let expects = if known.is_empty() { "no arguments".to_owned() } else { list(known) };
-                let access = if new.is_empty() { "no arguments".to_owned() } else { list(&new) };
-                let message = format!(
-                    "Argument mismatch for @{}: trying to access with {access} when map expects {expects}",
-                    self.maps[map].name
-                );
-                return self.error(span, message);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Whether it is a call that only does something.
 fn is_action(expr: &Expr) -> bool {
     matches!(&expr.kind, ExprKind::Call(name, _) if super::call::ACTIONS.contains(&&**name))
-}
-
-fn negated(value: Value) -> Value {
-    Value { ty: value.ty.clone(), kind: ValueKind::Negate(Box::new(value)) }
-}
-
-/// What a map holds after a value was assigned.
-fn content(ty: &Type) -> Content {
-    Content::Value(ty.kept())
 }

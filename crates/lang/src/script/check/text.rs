@@ -47,6 +47,10 @@ impl Checker<'_> {
         let most = self.out.config.max_strlen;
         let len = match self.expr(&args[2])?.kind {
             ValueKind::Int(len) if len <= most as u64 => len as usize,
+            ValueKind::Int(len) if (len as i64) < 0 => {
+                let message = format!("memcmp() cannot use a negative length ({})", len as i64);
+                return self.error(args[2].span, message);
+            }
             ValueKind::Int(len) => {
                 return self.error(args[2].span, format!("memcmp() compares at most {most} bytes ({len} provided)"));
             }

@@ -20,7 +20,7 @@ impl Checker<'_> {
                 _ => values.push(value),
             }
         }
-        let types = values.iter().map(|value| value.ty.kept()).collect();
+        let types = values.iter().map(|value| value.ty.clone()).collect();
         let ty = Type::Tuple(Parts::named(names.to_vec(), types));
         Ok(Value { ty, kind: ValueKind::Tuple(values) })
     }

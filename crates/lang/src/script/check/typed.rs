@@ -94,12 +94,12 @@ impl Checker<'_> {
             Some(Type::Enum(of)) => CType::Enum(of.clone()),
             Some(Type::Text(room)) => {
                 let room = *room;
-                return match &value.kind {
-                    ValueKind::Text(text) if text.len() > room => {
+                return match &value.ty {
+                    Type::Text(len) if *len > room => {
                         let message = format!(
                             "Type mismatch for ${name}: trying to assign value of type 'string[{}]' when variable was \
                              declared with type 'string[{}]'",
-                            text.len() + 1,
+                            len + 1,
                             room + 1
                         );
                         self.error(span, message)
@@ -117,6 +117,13 @@ impl Checker<'_> {
             ValueKind::Int(constant) => Some(constant),
             _ => None,
         };
+        if let (None, Type::Int { bytes, .. }, Some(ty @ Type::Int { bytes: room, .. })) =
+            (constant, &value.ty, number_type(&to))
+        {
+            if *bytes > room {
+                self.warn_of_cast(&value.ty, &ty, span);
+            }
+        }
         let converted = self.convert(value, &to, span)?;
         match (constant, &converted) {
             (Some(before), Value { kind: ValueKind::Int(after), ty: Type::Int { bytes, .. } })

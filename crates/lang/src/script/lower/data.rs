@@ -1,6 +1,6 @@
 //! Data of C: copied as a whole, and read in parts.
 
-use sidestep_bpf::{Cond, Reg, Size, Width};
+use sidestep_bpf::{Reg, Size};
 
 use super::super::checked::{Value, ValueKind};
 use super::super::types::Type;
@@ -16,7 +16,10 @@ impl Lower<'_, '_> {
                 Place::Stack(at) => At::Stack(at),
             },
             ValueKind::Part(of, offset) => self.data(of).plus(*offset),
-            ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
+            ValueKind::Read(entry) if self.is_array(entry.map) => {
+                self.unless_set(entry);
+                At::Value(self.map_index(entry.map), 0)
+            }
             ValueKind::Item(of, index) => self.item(of, *index),
             ValueKind::Own(index) => self.own_place(*index, &value.ty),
             ValueKind::After(ops, of) => {
@@ -58,7 +61,7 @@ impl Lower<'_, '_> {
         }
         let used = self.used;
         let key = match &value.kind {
-            ValueKind::Read(entry) if !self.is_array(entry.map) => Some((entry.map, self.key(entry))),
+            ValueKind::Read(entry) if !self.is_array(entry.map) => Some((entry, self.key(entry))),
             _ => None,
         };
         let address = self.stack(8);
@@ -78,9 +81,9 @@ impl Lower<'_, '_> {
                 self.address(Reg::R3, from);
                 helper::READ_KERNEL
             }
-            (None, Some((map, key))) => {
-                self.lookup(map, key);
-                self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+            (None, Some((entry, key))) => {
+                self.lookup(entry.map, key);
+                self.unless_there(entry, missing);
                 self.out.mov(Reg::R3, Reg::R0);
                 helper::READ_KERNEL
             }

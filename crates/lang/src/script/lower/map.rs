@@ -83,6 +83,7 @@ impl Lower<'_, '_> {
     pub(super) fn read_map(&mut self, entry: &Entry) {
         let index = self.map_index(entry.map);
         if self.is_array(entry.map) {
+            self.unless_set(entry);
             self.out.map_value(Reg::R0, index, 0);
             self.number_at(entry.map);
             return;
@@ -91,7 +92,7 @@ impl Lower<'_, '_> {
         let key = self.key(entry);
         self.lookup(entry.map, key);
         let missing = self.out.label();
-        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+        self.unless_there(entry, missing);
         self.number_at(entry.map);
         self.out.bind(missing);
         self.release(used);

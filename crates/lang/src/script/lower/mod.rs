@@ -4,7 +4,9 @@
 //! is written. Numbers are computed in `r0`; what has to wait lies on the stack.
 
 mod aggregate;
+mod builtin;
 mod change;
+mod compiled;
 mod data;
 mod each;
 mod expr;
@@ -12,9 +14,11 @@ mod fact;
 mod helper;
 mod map;
 mod own;
+mod programs;
 mod record;
 mod rounds;
 mod series;
+mod shape;
 mod stmt;
 mod text;
 mod tuple;
@@ -27,13 +31,17 @@ use sidestep_bpf::{Program, Reg};
 use sidestep_isa::{Context, Isa};
 
 use super::ast::{Point, Provider};
-use super::checked::{self, Checked, PER_THREAD};
+use super::checked::{self, Checked};
 use super::types::{COMM, Content, NAME, POINT as PLACE, Type, text_room};
-use crate::build::{BuildError, Builder, Label};
+use crate::build::{Builder, Label};
+pub use compiled::{Compiled, LowerError, Probe};
 use own::InWord;
+use programs::Programs;
 pub use record::JOINED;
 pub use rounds::CALLS as ROUNDS;
 use rounds::Calls;
+pub use shape::{is_array, key_size};
+use shape::{map, shape};
 
 /// Bytes of all rings of a thread together, that scripts ask for.
 const RING: u32 = 256 * 1024;
@@ -49,73 +57,6 @@ const NAMED: u32 = 4096;
 /// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of
 /// the session.
 pub const POINT: u64 = 1 << 63;
-
-/// Programs and maps of a script.
-#[derive(Clone, Debug)]
-pub struct Compiled {
-    /// Programs refer to them by index.
-    pub maps: Vec<Map>,
-    /// In the order of the script.
-    pub probes: Vec<Probe>,
-    /// The code.
-    pub programs: Vec<Program>,
-    /// The map of each of the script's maps.
-    pub map_of: Vec<usize>,
-    /// The map of each kind of stack.
-    pub stack_of: Vec<usize>,
-    /// The map that counts strings that could not be read: a word for each block.
-    pub faults: usize,
-    /// The map of the names of functions, by the numbers of probes; `None`: no program looks at
-    /// them.
-    pub names: Option<usize>,
-    /// The map of the attach points, by the numbers of probes; `None`: no program looks at them.
-    pub places: Option<usize>,
-    /// The map of the names of processes, by their numbers; `None`: no program looks at them.
-    pub processes: Option<usize>,
-    /// The map with a word for each of the script's facts, by the numbers of probes; `None`: there
-    /// are none.
-    pub facts: Option<usize>,
-    /// Those facts.
-    pub asked: Vec<checked::Fact>,
-    /// The map whose word is the pid of the command, once it is started.
-    pub command: usize,
-    /// Addresses are printed as names.
-    pub uses_symbols: bool,
-}
-
-/// An attach point with its program.
-#[derive(Clone, Debug)]
-pub struct Probe {
-    /// The attach point.
-    pub point: Point,
-    /// The index of the program that runs there.
-    pub program: usize,
-    /// What has to run at the entry of a call whose return is probed.
-    pub entry: Option<usize>,
-}
-
-/// Why there is no program, as a clause.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum LowerError {
-    /// Too much at once.
-    #[error("a block needs more than 512 bytes of stack: use fewer variables, keys and arguments at once")]
-    Stack,
-    /// Jumps would be too far.
-    #[error("a block is too long: split it")]
-    TooLong,
-    /// A bug of the compiler.
-    #[error("the program cannot be decoded: {0}")]
-    Decode(sidestep_bpf::DecodeError),
-}
-
-impl From<BuildError> for LowerError {
-    fn from(error: BuildError) -> LowerError {
-        match error {
-            BuildError::TooLong => LowerError::TooLong,
-            BuildError::Decode(error) => LowerError::Decode(error),
-        }
-    }
-}
 
 /// Where the maps are that are not the script's.
 const RING_MAP: u32 = 0;
@@ -226,7 +167,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
         },
         // A buffer of no bytes may end there, and helpers look at one byte at least.
         map("scratch", MapKind::PercpuArray, 4, scratch + 8, 1),
-        map("faults", MapKind::PercpuArray, 4, 8 * checked.blocks.len() as u32, 1),
+        map("faults", MapKind::PercpuArray, 4, 8 * (checked.blocks.len() + checked.reads.len()) as u32, 1),
         map("names", MapKind::Array, 4, text_room(NAME) as u32, 1),
         map("command", MapKind::Array, 4, 8, 1),
         map("places", MapKind::Array, 4, text_room(PLACE) as u32, 1),
@@ -260,89 +201,6 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
         command,
         uses_symbols,
     })
-}
-
-/// The programs of a script.
-#[derive(Default)]
-struct Programs {
-    all: Vec<Program>,
-    /// The index of the one that remembers the time of a call until its return.
-    stamp: Option<usize>,
-    /// The index of the one that does nothing.
-    nothing: Option<usize>,
-}
-
-impl Programs {
-    fn add(&mut self, program: Program) -> usize {
-        self.all.push(program);
-        self.all.len() - 1
-    }
-
-    fn stamp(&mut self, cookie: u16) -> Result<usize, LowerError> {
-        if let Some(stamp) = self.stamp {
-            return Ok(stamp);
-        }
-        let mut out = Builder::new();
-        out.mov(Reg::R6, Reg::R1);
-        out.call(helper::NSECS);
-        out.put(Reg::R6, cookie as i16, Reg::R0);
-        out.mov_imm(Reg::R0, 0);
-        out.push(sidestep_bpf::Insn::Exit);
-        let stamp = self.add(out.finish()?);
-        Ok(*self.stamp.insert(stamp))
-    }
-
-    /// At the entry of a call: the engine has seen the call begin.
-    fn nothing(&mut self) -> Result<usize, LowerError> {
-        if let Some(nothing) = self.nothing {
-            return Ok(nothing);
-        }
-        let mut out = Builder::new();
-        out.mov_imm(Reg::R0, 0);
-        out.push(sidestep_bpf::Insn::Exit);
-        let nothing = self.add(out.finish()?);
-        Ok(*self.nothing.insert(nothing))
-    }
-}
-
-fn map(name: &str, kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> Map {
-    let (name, initial) = (name.to_owned(), Vec::new());
-    Map { name, kind, key_size, value_size, max_entries, flags: 0, readonly: false, initial }
-}
-
-/// A map of the script as one of eBPF. What is one value, set or not, has a word behind it that
-/// tells; what is merged by more than addition needs keys, so that it can be forgotten.
-fn shape(of: &checked::Map, config: &checked::Config) -> Map {
-    let value = of.content.stored();
-    let per_thread = of.content.is_aggregate() && !of.shared;
-    let (wanted, evicts) = of.declared.unwrap_or((config.max_map_keys, false));
-    // Without keys there is one value.
-    let wanted = if of.keys.is_empty() { 1 } else { wanted };
-    let keys = match per_thread {
-        true => wanted.min((PER_THREAD / (value + 8)) as u32).max(1),
-        false => wanted,
-    };
-    let key = key_size(&of.keys) as u32;
-    match (is_array(of), per_thread) {
-        (true, true) => map(&of.name, MapKind::PercpuArray, 4, value as u32, 1),
-        (true, false) => map(&of.name, MapKind::Array, 4, value as u32 + 8, 1),
-        (false, true) if evicts => map(&of.name, MapKind::LruPercpuHash, key, value as u32, keys),
-        (false, false) if evicts => map(&of.name, MapKind::LruHash, key, value as u32, keys),
-        (false, true) => map(&of.name, MapKind::PercpuHash, key, value as u32, keys),
-        (false, false) => map(&of.name, MapKind::Hash, key, value as u32, keys),
-    }
-}
-
-/// Whether the map is one value at a place that is known.
-#[must_use]
-pub fn is_array(map: &checked::Map) -> bool {
-    map.keys.is_empty() && !matches!(map.content, Content::Min { .. } | Content::Max { .. } | Content::Tseries { .. })
-}
-
-/// Bytes of a key; one that is not there is a word.
-#[must_use]
-pub fn key_size(keys: &[Type]) -> usize {
-    keys.iter().map(Type::stored).sum::<usize>().max(8)
 }
 
 /// What the programs of a script have in common.

@@ -3,7 +3,7 @@
 
 use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
-use super::super::checked::{Builtin, Value, ValueKind};
+use super::super::checked::{Builtin, Entry, Value, ValueKind};
 use super::super::types::{COMM, NAME, Type, text_room};
 use super::{CONSTANTS, FAULTS, Lower, NAMES, PROCESSES, Place, SCRATCH, helper};
 use crate::build::Label;
@@ -200,7 +200,10 @@ impl Lower<'_, '_> {
             ValueKind::Builtin(Builtin::Func) => self.func_text(),
             ValueKind::Builtin(Builtin::ProbeType) => self.probe_type(),
             ValueKind::Builtin(Builtin::ProbeText) => self.probe_text(),
-            ValueKind::Read(entry) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
+            ValueKind::Read(entry) if self.is_array(entry.map) => {
+                self.unless_set(entry);
+                At::Value(self.map_index(entry.map), 0)
+            }
             ValueKind::Read(entry) => {
                 let to = At::Scratch(self.scratch(text_room(len)));
                 let used = self.used;
@@ -208,7 +211,7 @@ impl Lower<'_, '_> {
                 self.clear(to, text_room(len));
                 self.lookup(entry.map, key);
                 let missing = self.out.label();
-                self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+                self.unless_there(entry, missing);
                 self.read_text(to, len, |lower| lower.out.mov(Reg::R3, Reg::R0));
                 self.out.bind(missing);
                 self.release(used);
@@ -290,6 +293,43 @@ impl Lower<'_, '_> {
         let op = AtomicOp::Add { fetch: false };
         self.out.push(Insn::Atomic { width: Width::W64, op, base: Reg::R1, off: 0, src: Reg::R2 });
         self.out.bind(fine);
+    }
+
+    /// Counts a read of an entry of a map that is not there. Leaves `r0` alone.
+    pub(super) fn count_missing(&mut self, entry: &Entry) {
+        let Some(read) = entry.read else { return };
+        let number = self.shared.checked.blocks.len() + read;
+        self.out.map_value(Reg::R1, FAULTS, 8 * number as u32);
+        self.out.mov_imm(Reg::R2, 1);
+        let op = AtomicOp::Add { fetch: false };
+        self.out.push(Insn::Atomic { width: Width::W64, op, base: Reg::R1, off: 0, src: Reg::R2 });
+    }
+
+    /// Goes to `missing` if `r0` is 0, for there is no such entry; counts it if that is wanted.
+    pub(super) fn unless_there(&mut self, entry: &Entry, missing: Label) {
+        if entry.read.is_none() {
+            self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+            return;
+        }
+        let there = self.out.label();
+        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
+        self.count_missing(entry);
+        self.out.goto(missing);
+        self.out.bind(there);
+    }
+
+    /// The same of a map with one value, of which a word says whether it was ever set.
+    pub(super) fn unless_set(&mut self, entry: &Entry) {
+        if entry.read.is_none() {
+            return;
+        }
+        let (index, set) = (self.map_index(entry.map), self.out.label());
+        let at = self.shared.checked.maps[entry.map].content.stored();
+        self.out.map_value(Reg::R1, index, at as u32);
+        self.out.load(Size::Dw, Reg::R1, Reg::R1, 0);
+        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R1, 0, set);
+        self.count_missing(entry);
+        self.out.bind(set);
     }
 
     /// The name of the function that was hit.

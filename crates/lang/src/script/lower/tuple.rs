@@ -43,7 +43,10 @@ impl Lower<'_, '_> {
                 Place::Stack(at) => At::Stack(at),
             },
             (_, ValueKind::Item(of, index)) => self.item(of, *index),
-            (_, ValueKind::Read(entry)) if self.is_array(entry.map) => At::Value(self.map_index(entry.map), 0),
+            (_, ValueKind::Read(entry)) if self.is_array(entry.map) => {
+                self.unless_set(entry);
+                At::Value(self.map_index(entry.map), 0)
+            }
             (ty, ValueKind::Read(entry)) => {
                 let len = ty.stored();
                 let to = At::Scratch(self.scratch(len));
@@ -52,7 +55,7 @@ impl Lower<'_, '_> {
                 self.clear(to, len);
                 self.lookup(entry.map, key);
                 let missing = self.out.label();
-                self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
+                self.unless_there(entry, missing);
                 self.copy_words(to, len, |lower, dst| lower.out.mov(dst, Reg::R0));
                 self.out.bind(missing);
                 self.release(used);

@@ -9,6 +9,7 @@ mod import;
 mod macros;
 mod option;
 mod point;
+mod stmt;
 
 pub use import::{Import, imports};
 pub use point::period;
@@ -16,7 +17,7 @@ pub use point::period;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use super::ast::{BinaryOp, Block, Declared, DeclaredMap, Expr, ExprKind, Script, Setting, Stmt, StmtKind};
+use super::ast::{Block, Declared, DeclaredMap, ExprKind, Script, Setting, Stmt};
 use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
 use super::lexer::Lexer;
@@ -24,9 +25,6 @@ use super::token::{Token, TokenKind};
 
 /// Nested expressions and statements at most.
 const DEPTH: u32 = 100;
-
-/// What a loop looks like.
-const LOOPS: &str = "for ($i : 0..10) { … } counts, for ($kv : @map) { … } walks over a map, while (…) { … } repeats";
 
 /// What a script is given.
 #[derive(Clone, Debug, Default)]
@@ -236,6 +234,10 @@ impl<'s> Parser<'s> {
                 }
                 TokenKind::Ident(word) if word == "fn" => {
                     let function = self.function()?;
+                    if script.functions.iter().any(|known| known.name == function.name) {
+                        let message = format!("Redefinition of function: {}", function.name);
+                        return Err(Diagnostic::error(function.span, message));
+                    }
                     script.functions.push(function);
                 }
                 TokenKind::Ident(word) if word == "import" => self.import()?,
@@ -340,179 +342,5 @@ impl<'s> Parser<'s> {
         }
         let body = self.braces()?;
         Ok(Block { points, predicate, body })
-    }
-
-    /// `{ … }`
-    fn braces(&mut self) -> Parsed<Vec<Stmt>> {
-        Ok(self.open_braces()?.0)
-    }
-
-    /// The same; and whether a semicolon ends the last statement.
-    fn open_braces(&mut self) -> Parsed<(Vec<Stmt>, bool)> {
-        self.expect("{")?;
-        self.deeper(|parser| {
-            let mut body = Vec::new();
-            let mut ended = false;
-            while !parser.eat("}")? {
-                ended = parser.eat(";")?;
-                if ended {
-                    continue;
-                }
-                if *parser.peek()? == TokenKind::End {
-                    return Err(parser.unexpected(", expecting }"));
-                }
-                let stmt = parser.stmt()?;
-                let braced = matches!(
-                    stmt.kind,
-                    StmtKind::If { .. }
-                        | StmtKind::ForMap { .. }
-                        | StmtKind::ForRange { .. }
-                        | StmtKind::While { .. }
-                        | StmtKind::Unroll { .. }
-                        | StmtKind::Expr(Expr { kind: ExprKind::Block(..), .. })
-                );
-                body.push(stmt);
-                if !braced && !parser.is("}")? {
-                    ended = parser.eat(";")?;
-                    if !ended {
-                        let at_end = *parser.peek()? == TokenKind::End;
-                        let mut error = parser.unexpected(if at_end { ", expecting }" } else { ", expecting ; or }" });
-                        if let Some(StmtKind::Expr(statement)) = body.last().map(|stmt| &stmt.kind) {
-                            error.hint = advice::behind(statement).or(error.hint);
-                        }
-                        return Err(error);
-                    }
-                }
-            }
-            Ok((body, ended))
-        })
-    }
-
-    fn stmt(&mut self) -> Parsed<Stmt> {
-        let start = self.peek_at(0)?.span;
-        let word = match self.peek()? {
-            TokenKind::Ident(word) => word.clone(),
-            _ => String::new(),
-        };
-        let kind = match &*word {
-            "if" => self.condition()?,
-            "for" => self.for_loop()?,
-            "while" => {
-                self.next()?;
-                let cond = self.parenthesized()?;
-                StmtKind::While { cond, body: self.braces()? }
-            }
-            "unroll" => {
-                self.next()?;
-                let count = self.parenthesized()?;
-                StmtKind::Unroll { count, body: self.braces()? }
-            }
-            "let" => self.declaration()?,
-            "return" => {
-                self.next()?;
-                let value = if self.is(";")? || self.is("}")? { None } else { Some(self.expr()?) };
-                StmtKind::Return(value)
-            }
-            "break" => {
-                self.next()?;
-                StmtKind::Break
-            }
-            "continue" => {
-                self.next()?;
-                StmtKind::Continue
-            }
-            _ => self.assignment()?,
-        };
-        Ok(Stmt { kind, span: start.to(self.last) })
-    }
-
-    fn assignment(&mut self) -> Parsed<StmtKind> {
-        let target = self.expr()?;
-        let TokenKind::Punct(punct) = *self.peek()? else { return Ok(StmtKind::Expr(target)) };
-        let op = match punct.strip_suffix('=') {
-            Some("") => None,
-            Some(op) if op != "!" && op != "<" && op != ">" && op != "=" => {
-                BinaryOp::ALL.iter().find(|(_, text, _)| *text == op).map(|(op, ..)| *op)
-            }
-            _ => return Ok(StmtKind::Expr(target)),
-        };
-        // What is discarded on purpose.
-        if target.kind == ExprKind::Ident("_".to_owned()) && op.is_none() {
-            self.next()?;
-            return Ok(StmtKind::Expr(self.expr()?));
-        }
-        let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
-        if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {
-            let hint = advice::target(&target).map(str::to_owned);
-            return Err(Diagnostic { hint, ..self.unexpected("") });
-        }
-        self.next()?;
-        Ok(StmtKind::Assign { target, op, value: self.expr()? })
-    }
-
-    fn parenthesized(&mut self) -> Parsed<Expr> {
-        self.expect("(")?;
-        let expr = self.expr()?;
-        self.expect(")")?;
-        Ok(expr)
-    }
-
-    fn condition(&mut self) -> Parsed<StmtKind> {
-        self.deeper(|parser| {
-            parser.next()?;
-            let cond = parser.expr()?;
-            let then = parser.braces()?;
-            let mut otherwise = Vec::new();
-            if parser.eat_word("else")? {
-                let start = parser.peek_at(0)?.span;
-                if matches!(parser.peek()?, TokenKind::Ident(word) if word == "if") {
-                    let kind = parser.condition()?;
-                    otherwise.push(Stmt { kind, span: start.to(parser.last) });
-                } else {
-                    otherwise = parser.braces()?;
-                }
-            }
-            Ok(StmtKind::If { cond, then, otherwise })
-        })
-    }
-
-    fn for_loop(&mut self) -> Parsed<StmtKind> {
-        self.next()?;
-        let has_parenthesis = self.eat("(")?;
-        let token = self.next()?;
-        let TokenKind::Var(name) = token.kind else {
-            let message = format!("syntax error, unexpected {}, expecting variable", token.kind.describe());
-            return Err(Diagnostic::error(token.span, message).hint(LOOPS));
-        };
-        if !self.is(":")? {
-            return Err(self.unexpected(", expecting :").hint(LOOPS));
-        }
-        self.next()?;
-        let first = self.expr()?;
-        let to = if self.eat("..")? { Some(self.expr()?) } else { None };
-        if has_parenthesis {
-            self.expect(")")?;
-        }
-        let body = self.braces()?;
-        Ok(match to {
-            Some(to) => StmtKind::ForRange { name, from: first, to, body },
-            None => StmtKind::ForMap { name, map: first, body },
-        })
-    }
-
-    fn declaration(&mut self) -> Parsed<StmtKind> {
-        self.next()?;
-        let token = self.next()?;
-        let TokenKind::Var(name) = token.kind else {
-            let message = format!("syntax error, unexpected {}, expecting variable", token.kind.describe());
-            let error = Diagnostic::error(token.span, message);
-            return Err(match token.kind {
-                TokenKind::Map(_) => error.hint("maps are declared outside of blocks, before them"),
-                _ => error,
-            });
-        };
-        let ty = if self.eat(":")? { Some(self.type_of()?) } else { None };
-        let value = if self.eat("=")? { Some(self.expr()?) } else { None };
-        Ok(StmtKind::Let { name, ty, value })
     }
 }

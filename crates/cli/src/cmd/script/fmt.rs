@@ -1,0 +1,38 @@
+//! `--fmt`: a script with its lines laid out anew.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use sidestep_lang::script::fmt::format;
+use sidestep_lang::script::parser::{Given, parse_given};
+
+use super::Source;
+use crate::flags::script::Script;
+
+/// Arguments of a script that was not given any: numbers are right wherever one may stand.
+const ARGUMENTS: usize = 32;
+
+/// Prints the script, or writes it to the file of `-o`, which may be its own. What is no script is
+/// said, and nothing is written.
+pub fn run(flags: &Script, source: &Source) -> anyhow::Result<ExitCode> {
+    let params = match source.params.is_empty() {
+        true => vec!["1".to_owned(); ARGUMENTS],
+        false => source.params.clone(),
+    };
+    let options = flags.more.options.clone();
+    let given = Given { params, options, parts: source.parts(), included: source.included(), ..Given::default() };
+    let parsed = parse_given(&source.text, &given).and_then(|_| format(source.own()));
+    let text = match parsed {
+        Ok(text) => text,
+        Err(error) => {
+            source.say(&[error]);
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    match &flags.output.file {
+        Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?,
+        None => std::io::stdout().write_all(text.as_bytes())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,85 @@
+//! Entries of maps: the keys and their types.
+
+use super::super::ast::{Expr, ExprKind};
+use super::super::checked::{Entry, Value};
+use super::super::diagnostic::Span;
+use super::super::number::{New, grow};
+use super::super::types::Type;
+use super::assign::literal;
+use super::{Checker, Checking, MapState};
+
+impl Checker<'_> {
+    /// An entry of a map, whose keys have the types that they have everywhere.
+    pub(super) fn entry(&mut self, name: &str, keys: &[Expr], span: Span) -> Checking<Entry> {
+        let map = self.map(name);
+        // `@m[(a, b)]` is `@m[a, b]`.
+        let keys = match keys {
+            [Expr { kind: ExprKind::Tuple(items), .. }] if !items.is_empty() => items,
+            keys => keys,
+        };
+        let mut values = Vec::new();
+        for key in keys {
+            values.push(self.key(key)?);
+        }
+        self.set_keys(map, &values, span)?;
+        Ok(Entry { map, keys: values, read: None })
+    }
+
+    fn key(&mut self, key: &Expr) -> Checking<Value> {
+        let value = self.expr(key)?;
+        match &value.ty {
+            Type::None => self.error(key.span, "a key must have a value"),
+            ty => {
+                self.small(ty, key.span)?;
+                Ok(value)
+            }
+        }
+    }
+
+    fn set_keys(&mut self, map: usize, values: &[Value], span: Span) -> Checking<()> {
+        let new: Vec<(Type, Option<u64>)> = match values {
+            // A tuple is as many keys.
+            [Value { ty: Type::Tuple(types), .. }] if types.are_keys() => {
+                types.iter().map(|ty| (ty.clone(), None)).collect()
+            }
+            values => values.iter().map(|value| (value.ty.clone(), literal(value))).collect(),
+        };
+        let state = &mut self.maps[map];
+        match &mut state.keys {
+            None => {
+                state.free_keys = new.iter().map(|(ty, literal)| literal.is_some() && !ty.is_unsigned()).collect();
+                state.keys = Some(new.into_iter().map(|(ty, _)| ty).collect());
+            }
+            Some(known) if known.len() == new.len() && known.iter().zip(&new).all(|(a, (b, _))| a.fits(b)) => {
+                let mut lost = Vec::new();
+                for (n, (ty, literal)) in new.iter().enumerate() {
+                    if grow(&mut known[n], &mut state.free_keys[n], New { ty, literal: *literal }) {
+                        lost.extend(values.get(n));
+                    }
+                }
+                for value in lost {
+                    if let Err(hint) = self.cast_on_the_way(value, span) {
+                        let message = self.other_keys(map, &new);
+                        return self.error_with(span, message, hint);
+                    }
+                }
+            }
+            Some(_) => {
+                let message = self.other_keys(map, &new);
+                return self.error(span, message);
+            }
+        }
+        Ok(())
+    }
+
+    fn other_keys(&self, map: usize, new: &[(Type, Option<u64>)]) -> String {
+        let list = |types: &mut dyn Iterator<Item = &Type>| {
+            let names: Vec<String> = types.map(Type::name).collect();
+            if names.is_empty() { "no arguments".to_owned() } else { format!("arguments: '{}'", names.join(",")) }
+        };
+        let MapState { name, keys, .. } = &self.maps[map];
+        let expects = list(&mut keys.iter().flatten());
+        let access = list(&mut new.iter().map(|(ty, _)| ty));
+        format!("Argument mismatch for @{name}: trying to access with {access} when map expects {expects}")
+    }
+}

@@ -1,0 +1,120 @@
+//! Builtins.
+
+use sidestep_bpf::{AluOp, Reg, Size};
+
+use super::super::ast::Point;
+use super::super::checked::{Builtin, Timer};
+use super::{COMMAND, Clock, Lower, POINT, Site, helper};
+
+/// A number that no stack has.
+const NO_STACK: u64 = 0x7fff_ffff;
+
+impl Lower<'_, '_> {
+    pub(super) fn builtin(&mut self, builtin: Builtin) {
+        match builtin {
+            Builtin::Arg(n) if matches!(self.site, Site::Usdt(_)) => self.usdt_argument(n),
+            Builtin::Arg(n) => {
+                let word = i32::from(self.shared.checked.word);
+                let context = self.context();
+                let first = i32::from(context.words_before_arguments()) - context.arguments.len() as i32;
+                self.register(Reg::R3, context.stack_pointer);
+                self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + first));
+                self.read_user(word);
+            }
+            Builtin::Pid => {
+                self.out.call(helper::PID_TGID);
+                self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
+            }
+            Builtin::Ppid => self.out.call(helper::PARENT),
+            Builtin::Cpid => {
+                self.out.map_value(Reg::R1, COMMAND, 0);
+                self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
+            }
+            Builtin::Processors => self.out.set(Reg::R0, self.shared.checked.processors),
+            Builtin::Tid => {
+                self.out.call(helper::PID_TGID);
+                self.low_half();
+            }
+            Builtin::Uid => {
+                self.out.call(helper::UID_GID);
+                self.low_half();
+            }
+            Builtin::Gid => {
+                self.out.call(helper::UID_GID);
+                self.out.alu_imm(AluOp::Rsh, Reg::R0, 32);
+            }
+            Builtin::Nsecs => self.out.call(helper::NSECS),
+            Builtin::Clock(timer) => {
+                let Clock { boot, tai, .. } = self.shared.clock;
+                self.out.call(helper::NSECS);
+                self.out.set(Reg::R1, if timer == Timer::Boot { boot } else { tai });
+                self.out.alu(AluOp::Add, Reg::R0, Reg::R1);
+            }
+            Builtin::Elapsed => {
+                let start = self.shared.clock.start;
+                self.out.call(helper::NSECS);
+                self.out.set(Reg::R1, start);
+                self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
+            }
+            Builtin::Latency => {
+                self.shared.needs_stamp = true;
+                self.out.call(helper::NSECS);
+                self.register(Reg::R1, self.context().cookie());
+                self.out.alu(AluOp::Sub, Reg::R0, Reg::R1);
+            }
+            Builtin::Cpu => self.out.call(helper::CPU),
+            Builtin::Rand => {
+                self.out.call(helper::RANDOM);
+                self.low_half();
+            }
+            Builtin::Probe => match self.site {
+                // Of a glob it is the probe that was hit.
+                Site::Usdt(point) if is_usdt_glob(&self.shared.points[point]) => {
+                    self.out.mov(Reg::R1, Reg::R6);
+                    self.out.call(helper::COOKIE);
+                }
+                Site::Entry | Site::Return => {
+                    self.out.mov(Reg::R1, Reg::R6);
+                    self.out.call(helper::COOKIE);
+                }
+                Site::Usdt(point) | Site::Controller(point) => self.out.set(Reg::R0, POINT | point as u64),
+            },
+            Builtin::Function => self.function(),
+            // The controller's programs run in no thread of the target.
+            Builtin::Stack(_) if matches!(self.site, Site::Controller(_)) => self.out.set(Reg::R0, NO_STACK),
+            Builtin::Stack(stack) => {
+                let map = self.map_index(self.shared.checked.maps.len() + stack);
+                self.out.mov(Reg::R1, Reg::R6);
+                self.out.map(Reg::R2, map);
+                // `BPF_F_USER_STACK`
+                self.out.mov_imm(Reg::R3, 256);
+                self.out.call(helper::STACK_ID);
+            }
+            // Where the return address is, or was.
+            Builtin::Caller if self.site == Site::Return => self.register(Reg::R0, self.context().pc),
+            Builtin::Caller => match self.context().link {
+                Some(link) => self.register(Reg::R0, link),
+                None => {
+                    self.register(Reg::R3, self.context().stack_pointer);
+                    self.read_user(self.shared.checked.word.into());
+                }
+            },
+            Builtin::Symbol(fact) => self.symbol(fact),
+            Builtin::Goid(fact) => self.goid(fact),
+            Builtin::Comm
+            | Builtin::ProcessComm
+            | Builtin::Func
+            | Builtin::ProbeText
+            | Builtin::ProbeType
+            | Builtin::Retval
+            | Builtin::Register(_) => {}
+        }
+    }
+}
+
+/// Whether an attach point may mean several static probes.
+fn is_usdt_glob(point: &Point) -> bool {
+    let fields = &point.fields;
+    fields.iter().any(|field| !field.quoted && field.text.contains(['*', '?', '[']))
+        || fields.first().is_some_and(|object| object.text.is_empty())
+}
