@@ -86,8 +86,8 @@ fn a_library_that_was_mapped_from_an_archive_is_probed() {
     report.assert_count("leaf", 7);
     // By a script, in quotes, with the argument and the path that was typed.
     let script = format!("u:\"{library}\":leaf {{ @[probe] = sum(arg0); }}");
-    let (report, _) = during(&["-p", &pid, "-e", &script], || program.ask("work 5"));
-    assert!(report.0.stdout.contains(&format!("leaf]: {}", 1 + 2 + 3 + 4)), "{}", report.0);
+    let (report, _) = during(&["-f", "json", "-p", &pid, "-e", &script], || program.ask("work 5"));
+    assert!(report.0.stdout.contains(&format!("{library}:leaf\": {}", 1 + 2 + 3 + 4)), "{}", report.0);
     program.finish().ok();
 }
 

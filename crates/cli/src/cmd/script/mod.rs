@@ -73,6 +73,7 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         count_reads: flags.more.faults > 0,
         parts: source.parts(),
         included: source.included(),
+        only_read: false,
     };
     let mut script = match parse_given(&source.text, &given) {
         Ok(script) => script,

@@ -24,6 +24,7 @@ impl Parser<'_> {
             }
             Some("include") => match super::import::included(line) {
                 Some((path, _)) if self.given.included.iter().any(|known| known == path) => {}
+                _ if self.given.only_read => {}
                 _ => return Err(Self::no_header(span)),
             },
             Some(word @ ("ifdef" | "ifndef")) => {

@@ -42,6 +42,8 @@ pub struct Given {
     pub parts: Vec<Range<usize>>,
     /// The names of those that were included.
     pub included: Vec<String>,
+    /// Nothing is run: probes of the kernel are attach points, too, and headers may be missing.
+    pub only_read: bool,
 }
 
 /// Parses a script. `params` are the arguments of its command line.

@@ -72,6 +72,9 @@ impl Parser<'_> {
             "usdt" | "U" => Provider::Usdt,
             "test" => Provider::Test,
             "bench" => Provider::Bench,
+            _ if KERNEL.contains(&name) && self.given.only_read => {
+                return Ok(Point { provider: Provider::Uprobe, fields: fields.map(field).collect(), span });
+            }
             _ if KERNEL.contains(&name) => {
                 let error = Diagnostic::error(word, format!("{name} needs the kernel: not available in this tool"));
                 return Err(error.hint(advice(name)));
