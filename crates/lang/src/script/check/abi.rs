@@ -11,6 +11,7 @@ use super::super::diagnostic::Span;
 use super::super::program::{Convention, Parameter, Passed, Signature};
 use super::super::types::Type;
 use super::memory::{Base, Place, number_type, plus, shift, value};
+use super::scalars::{self, By, Taken};
 use super::{Checker, Checking, advice};
 
 /// Bytes of `args` as a whole at most.
@@ -94,14 +95,16 @@ impl Checker<'_> {
         if !self.only_at(&[Provider::Uretprobe]) || !self.points.iter().all(named) {
             return Ok(None);
         }
-        let mut found: Option<CType> = None;
+        let (mut found, mut rust): (Option<CType>, _) = (None, None);
         for index in 0..self.points.len() {
             let point = &self.points[index];
             match (self.types.signature(point), &found) {
-                (Ok(Signature { convention: Convention::Scalars, result, .. }), _)
-                    if number_type(&result).is_none() =>
-                {
-                    return Ok(None);
+                (Ok(Signature { convention: Convention::Scalars, result, .. }), _) => {
+                    rust = Some(self.scalars(&result, span)?);
+                    if rust == Some(By::Unknown) || found.as_ref().is_some_and(|known| *known != result) {
+                        return Ok(None);
+                    }
+                    found = Some(result);
                 }
                 (Ok(signature), None) => found = Some(signature.result),
                 (Ok(signature), Some(known)) if *known == signature.result => {}
@@ -109,6 +112,11 @@ impl Checker<'_> {
             }
         }
         let Some(ty) = found.filter(|ty| !matches!(ty, CType::Void | CType::Function)) else { return Ok(None) };
+        if let (Some(By::Scalars(scalars)), 8) = (&rust, self.types.word()) {
+            let (size, context) = (self.size(&ty, span)?, self.types.context());
+            let parts = scalars::results(scalars, context);
+            return Ok(Some(Place::new(Base::Words(scalars::composed(size, parts)), ty)));
+        }
         let base = match (self.classes(&ty, span)?, self.types.word()) {
             (None, _) => Base::Address(value(Type::UINT, ValueKind::Builtin(Builtin::Retval))),
             // All structs of 32-bit programs lie where the caller wanted them.
@@ -239,20 +247,44 @@ impl Checker<'_> {
             result => self.classes(&result.clone(), span)?.is_none() && !matches!(result, CType::Float { .. }),
         };
         let (mut integers, mut floats) = (usize::from(hidden && !is_short), 0);
+        let mut taken = Taken { integers, floats, stack: 8 * u64::from(context.words_before_arguments()) };
+        let mut lost: Option<(String, String)> = None;
         // Behind the return address.
         let word = u64::from(self.types.word());
         let mut stack = if hidden && is_short { 2 * word } else { word };
         let mut places = Vec::new();
         let wanted = count.saturating_sub(1);
         for (index, Parameter { name, ty, passed }) in signature.parameters.iter().take(count).enumerate() {
-            if signature.convention == Convention::Scalars && number_type(ty).is_none() {
-                let message = format!(
-                    "only the compiler knows where the argument {name} of type '{}' is, and those behind it",
-                    ty.name()
-                );
-                return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
-            }
             let own = match passed {
+                Passed::Pieces(pieces) => {
+                    lost = None;
+                    pieces.iter().for_each(|(argument, _)| taken.take(*argument));
+                    let size = self.size(ty, span)?;
+                    Some(self.pieces(pieces, size))
+                }
+                Passed::At(argument) => {
+                    lost = None;
+                    taken.take(*argument);
+                    Some(Base::Address(self.argument_register(*argument)))
+                }
+                Passed::Convention if signature.convention == Convention::Scalars && !is_short => {
+                    let (by, size) = (self.scalars(ty, span)?, self.size(ty, span)?);
+                    if by == By::Unknown {
+                        lost.get_or_insert_with(|| (name.clone(), ty.name()));
+                    }
+                    match (&lost, self.next_scalars(by, size, &mut taken)) {
+                        (None, Some(base)) => Some(base),
+                        // Of those before the one that was asked for, it does not matter.
+                        _ if index < wanted && !whole => Some(Base::Words(Vec::new())),
+                        _ => {
+                            let (name, of) = lost.unwrap_or_default();
+                            let message = format!(
+                                "only the compiler knows where the argument {name} of type '{of}' is, and those behind it"
+                            );
+                            return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
+                        }
+                    }
+                }
                 Passed::Convention => None,
                 Passed::Register(at) if number_type(ty).is_some() => Some(Base::Words(vec![register(*at)])),
                 Passed::Stack(offset) => {

@@ -187,7 +187,7 @@ pub(super) fn shift(op: ast::BinaryOp, unsigned: bool, a: Value, by: u64) -> Val
 }
 
 /// So many bits of a number, from one on.
-fn bits(of: Value, from: u64, width: u64, signed: bool) -> Value {
+pub(super) fn bits(of: Value, from: u64, width: u64, signed: bool) -> Value {
     let left = shift(ast::BinaryOp::Shl, true, of, 64 - width - from);
     shift(ast::BinaryOp::Shr, !signed, left, 64 - width)
 }

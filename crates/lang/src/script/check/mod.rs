@@ -21,6 +21,7 @@ mod memory;
 mod net;
 mod own;
 mod say;
+mod scalars;
 mod series;
 mod signal;
 mod stmt;
