@@ -62,7 +62,7 @@ pub use sidestep_wire::private::split_symbol;
 /// Types of functions and data, from debug information.
 pub mod types {
     pub use sidestep_symbols::{
-        Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout,
+        Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout,
         RecordMember, TypeError,
     };
 }

@@ -30,8 +30,8 @@ pub struct DebugSearch {
     /// Roots to look under, in order: `/` and, for a process in another mount namespace,
     /// `/proc/PID/root` before it.
     pub roots: Vec<PathBuf>,
-    /// Global debug directories, as paths below each root; or debug files (`NAME.debug`), as they
-    /// are.
+    /// Global debug directories, as paths below each root; those that are relative, and debug files
+    /// (`NAME.debug`), as they are.
     pub dirs: Vec<PathBuf>,
 }
 
@@ -56,6 +56,12 @@ impl DebugSearch {
     pub(crate) fn shown(&self, path: &Path) -> PathBuf {
         let below = self.roots.iter().find_map(|root| path.strip_prefix(root).ok());
         below.map_or_else(|| path.to_owned(), |rest| Path::new("/").join(rest))
+    }
+
+    /// The global debug directories as we see them, best first.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let below = |dir: &PathBuf, root: &PathBuf| if dir.is_relative() { dir.clone() } else { below(root, dir) };
+        self.roots.iter().flat_map(move |root| self.dirs.iter().map(move |dir| below(dir, root)))
     }
 
     /// The same below the root of a process (`/proc/PID/root`) first. A debug file is used only if
@@ -139,20 +145,23 @@ pub(crate) fn read_debug_file(
     }
 }
 
+/// A path, seen from a root.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
 /// Paths where the debug file may be, best first; with the checksum that it must have if a debug
 /// link names it.
 pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(PathBuf, Option<u32>)> {
     let mut found = Vec::new();
     // A debug file may be named itself, in place of a directory.
-    let files = search.dirs.iter().filter(|dir| dir.extension().is_some_and(|ext| ext == "debug"));
+    let is_file = |dir: &&PathBuf| dir.extension().is_some_and(|ext| ext == "debug") || dir.is_file();
+    let files = search.dirs.iter().filter(is_file);
     found.extend(files.map(|file| (file.clone(), debuglink(elf).map(|(_, crc)| crc))));
-    let below = |root: &Path, path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     if let Some([first, rest @ ..]) = elf.build_id.as_deref() {
         let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
         let name = format!(".build-id/{first:02x}/{rest}.debug");
-        for root in &search.roots {
-            found.extend(search.dirs.iter().map(|dir| (below(root, dir).join(&name), None)));
-        }
+        found.extend(search.directories().map(|dir| (dir.join(&name), None)));
     }
     if let Some((name, crc)) = debuglink(elf) {
         let dir = path.parent().unwrap_or(Path::new("/"));
@@ -160,11 +169,8 @@ pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(P
             let beside = below(root, dir);
             found.push((beside.join(&name), Some(crc)));
             found.push((beside.join(".debug").join(&name), Some(crc)));
-            for global in &search.dirs {
-                let global = below(root, global);
-                found.push((below(&global, dir).join(&name), Some(crc)));
-            }
         }
+        found.extend(search.directories().map(|global| (below(&global, dir).join(&name), Some(crc))));
     }
     found
 }

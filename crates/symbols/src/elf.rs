@@ -101,7 +101,20 @@ pub(crate) struct Elf {
 }
 
 impl Elf {
+    /// A program or a library.
     pub(crate) fn parse(path: &Path, image: Image) -> Result<Elf, ObjectError> {
+        let elf = Self::parse_any(path, image)?;
+        let unsupported = |what: String| Err(ObjectError::Unsupported { path: path.to_owned(), what });
+        match elf.e_type {
+            elf::ET_EXEC | elf::ET_DYN => Ok(elf),
+            elf::ET_REL => unsupported("an object file that is not linked yet".to_owned()),
+            elf::ET_CORE => unsupported("a core dump".to_owned()),
+            other => unsupported(format!("an ELF file of unknown type {other}")),
+        }
+    }
+
+    /// A file of any type.
+    pub(crate) fn parse_any(path: &Path, image: Image) -> Result<Elf, ObjectError> {
         let isa = check_ident(path, &image)?;
         match arch::is_64(isa) {
             true => Self::parse_as::<elf::FileHeader64<LE>>(path, image, isa),
@@ -306,31 +319,22 @@ fn check_ident(path: &Path, image: &Image) -> Result<Isa, ObjectError> {
     if magic != elf::ELFMAG {
         return Err(ObjectError::NotElf { path: path.to_owned() });
     }
-    // e_type and e_machine are at the same place in both classes.
+    // e_machine is at the same place in both classes.
     let Some(ident) = image.get(0, 20) else {
         return Err(ObjectError::Corrupt { path: path.to_owned(), what: "it ends within the file header" });
     };
     if ident[5] != elf::ELFDATA2LSB {
         return unsupported("a big-endian program".to_owned());
     }
-    let e_type = u16::from_le_bytes([ident[16], ident[17]]);
     let machine = u16::from_le_bytes([ident[18], ident[19]]);
     let bits = if ident[4] == elf::ELFCLASS64 { "64" } else { "32" };
-    let isa = match (arch::isa_of(ident[4], machine), machine) {
-        (Some(isa), _) => isa,
-        (_, elf::EM_X86_64) => return unsupported("a 32-bit x32 program".to_owned()),
-        (_, elf::EM_386) => return unsupported(format!("a {bits}-bit i386 program")),
-        (_, elf::EM_ARM) => return unsupported(format!("a {bits}-bit Arm program")),
-        (_, elf::EM_AARCH64) => return unsupported(format!("a {bits}-bit arm64 program")),
-        (_, other) => {
-            return unsupported(format!("a {bits}-bit program for another machine (e_machine {other})"));
-        }
-    };
-    match e_type {
-        elf::ET_EXEC | elf::ET_DYN => Ok(isa),
-        elf::ET_REL => unsupported("an object file that is not linked yet".to_owned()),
-        elf::ET_CORE => unsupported("a core dump".to_owned()),
-        other => unsupported(format!("an ELF file of unknown type {other}")),
+    match (arch::isa_of(ident[4], machine), machine) {
+        (Some(isa), _) => Ok(isa),
+        (_, elf::EM_X86_64) => unsupported("a 32-bit x32 program".to_owned()),
+        (_, elf::EM_386) => unsupported(format!("a {bits}-bit i386 program")),
+        (_, elf::EM_ARM) => unsupported(format!("a {bits}-bit Arm program")),
+        (_, elf::EM_AARCH64) => unsupported(format!("a {bits}-bit arm64 program")),
+        (_, other) => unsupported(format!("a {bits}-bit program for another machine (e_machine {other})")),
     }
 }
 

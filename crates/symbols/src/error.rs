@@ -173,6 +173,21 @@ pub enum TypeError {
         /// The files that have none.
         looked: String,
     },
+    /// It was split into files, and one is missing.
+    #[error(
+        "the debug information of {} is split, and neither {name} nor {package} is there (looked in {looked})",
+        path.display()
+    )]
+    NoSplit {
+        /// Of which object.
+        path: PathBuf,
+        /// The file as the compiler names it.
+        name: String,
+        /// The package that would do as well.
+        package: String,
+        /// Where it was looked for.
+        looked: String,
+    },
     /// It contradicts itself.
     #[error("the debug information of {} cannot be read: {what}", path.display())]
     Corrupt {

@@ -1,20 +1,24 @@
 //! Source lines and inlined functions: what DWARF says of an address. Read only when somebody asks.
 
-use std::path::Path;
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};
+use gimli::{Dwarf, DwarfPackage, EndianArcSlice, LittleEndian, Reader as _, Section, SectionId};
 use sidestep_isa::Va;
 
 use crate::demangle;
-use crate::elf::Elf;
-use crate::image::Image;
+use crate::dwarf::split::{self, Missing, Skeleton, Split};
+use crate::object::Object;
 
 type Reader = EndianArcSlice<LittleEndian>;
 
-/// The DWARF of a file.
+/// The DWARF of an object.
 pub struct Lines {
     context: addr2line::Context<Reader>,
+    split: Split,
+    package: OnceCell<Option<DwarfPackage<Reader>>>,
+    missing: RefCell<Option<Missing>>,
 }
 
 /// A function at an address: the one that the symbol table knows, or one that the compiler has put
@@ -27,26 +31,37 @@ pub struct Place {
     pub line: Option<(String, u32)>,
 }
 
-impl Lines {
-    /// Reads a file. None: it has no DWARF, or none that can be read.
+impl Object {
+    /// Its lines and inlined functions, from itself or its debug file. None: it has no DWARF, or
+    /// none that can be read.
     #[must_use]
-    pub fn open(file: &Path) -> Option<Lines> {
-        let wanted = |name: &[u8]| name.starts_with(b".debug_") || name.starts_with(b".note");
-        let elf = Elf::parse(file, Image::read(file, wanted).ok()?).ok()?;
-        elf.section(SectionId::DebugInfo.name())?;
-        let load = |id: SectionId| {
-            let data = elf.section(id.name()).and_then(|section| elf.data(section).ok()).unwrap_or(&[]);
-            Ok::<_, gimli::Error>(Reader::new(Arc::from(data), LittleEndian))
-        };
-        let dwarf = Dwarf::load(load).ok()?;
-        Some(Lines { context: addr2line::Context::from_dwarf(dwarf).ok()? })
+    pub fn lines(&self) -> Option<Lines> {
+        let place = self.debug_place();
+        let found = place.open(self.elf(), SectionId::DebugInfo.name(), is_wanted).ok()?;
+        let section = |id: SectionId| found.get(id.name()).map(|bytes| reader(&bytes));
+        let dwarf = Dwarf::load(section).ok()?;
+        Some(Lines {
+            context: addr2line::Context::from_dwarf(dwarf).ok()?,
+            split: Split::new(place, &found),
+            package: OnceCell::new(),
+            missing: RefCell::default(),
+        })
     }
+}
 
+impl Lines {
     /// The functions at a link-time address, innermost first: the last one is not inlined. Empty:
     /// nothing is known.
     #[must_use]
     pub fn at(&self, va: Va) -> Vec<Place> {
-        let Ok(mut frames) = self.context.find_frames(va.0).skip_all_loads() else { return Vec::new() };
+        let mut lookup = self.context.find_frames(va.0);
+        let mut frames = loop {
+            match lookup {
+                LookupResult::Output(Ok(frames)) => break frames,
+                LookupResult::Output(Err(_)) => return Vec::new(),
+                LookupResult::Load { load, continuation } => lookup = continuation.resume(self.load(&load)),
+            }
+        };
         let mut all = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
             let function = frame.function.and_then(|function| {
@@ -58,4 +73,48 @@ impl Lines {
         }
         all
     }
+
+    /// What is not known because the file that has it is missing: a clause.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let missing = self.missing.borrow();
+        missing.as_ref().map(|Missing { name, package, .. }| format!("neither {name} nor {package} is there"))
+    }
+
+    /// What a unit is split into.
+    fn load(&self, load: &SplitDwarfLoad<Reader>) -> Option<Arc<Dwarf<Reader>>> {
+        let package = self.package.get_or_init(|| {
+            let sections = self.split.package()?;
+            sections.borrow(|bytes| reader(bytes), reader(&[])).ok()
+        });
+        let packed = package.as_ref().and_then(|package| package.find_cu(load.dwo_id, &load.parent).ok()?);
+        if let Some(packed) = packed {
+            return Some(Arc::new(packed));
+        }
+        let (name, dir) = (load.path.as_ref()?.to_slice().ok()?, load.comp_dir.as_ref().map(gimli::Reader::to_slice));
+        let dir = dir.transpose().ok()?.unwrap_or_default();
+        match self.split.open(&Skeleton { id: load.dwo_id, name: &name, dir: &dir }) {
+            Ok(sections) => {
+                let mut dwarf = sections.borrow(|bytes| reader(bytes));
+                dwarf.make_dwo(&load.parent);
+                // addr2line looks at the first unit.
+                let mut info = dwarf.debug_info.reader().clone();
+                info.skip(split::start(&dwarf, load.dwo_id)?).ok()?;
+                dwarf.debug_info = info.into();
+                Some(Arc::new(dwarf))
+            }
+            Err(missing) => {
+                self.missing.borrow_mut().get_or_insert(missing);
+                None
+            }
+        }
+    }
+}
+
+fn reader(bytes: &[u8]) -> Reader {
+    Reader::new(Arc::from(bytes), LittleEndian)
+}
+
+fn is_wanted(section: &[u8]) -> bool {
+    section.starts_with(b".debug_") || section.starts_with(b".note")
 }

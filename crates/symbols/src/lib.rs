@@ -64,7 +64,8 @@ pub use maps::{Mapping, parse_maps};
 pub use matcher::Matcher;
 pub use object::Object;
 pub use types::{
-    Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, RecordLayout, RecordMember,
+    Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, Piece,
+    RecordLayout, RecordMember,
 };
 pub use unnamed::{address_of_unnamed, asks_for_unnamed, unnamed};
 pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

@@ -123,6 +123,10 @@ impl Object {
         })
     }
 
+    pub(crate) fn debug_place(&self) -> &Place {
+        &self.debug
+    }
+
     pub(crate) fn elf(&self) -> &Elf {
         &self.elf
     }
@@ -146,12 +150,6 @@ impl Object {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Paths of separate debug files that belong to it.
-    pub fn debug_files(&self) -> impl Iterator<Item = &Path> {
-        let found = self.searched.iter().filter(|searched| matches!(searched.outcome, Outcome::Found(_)));
-        found.filter_map(|searched| searched.place.strip_prefix("debug file ").map(Path::new))
     }
 
     /// What its instructions are.

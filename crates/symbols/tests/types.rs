@@ -131,3 +131,38 @@ fn what_is_missing_is_said() {
     let error = Object::open(object.path(), &[]).unwrap().debug_info().err().unwrap();
     assert!(matches!(error, TypeError::NoDebugInfo { .. }), "{error}");
 }
+
+#[test]
+fn debug_files_are_named_or_lie_in_a_directory_that_is() {
+    let dir = scratch("named");
+    let (object, _) = opened(&dir, &["-g"]);
+    let path = object.path().to_owned();
+    let other = compile(&dir, "other.c", "int main(void) { return 0; }", &["-g"]);
+    let (folder, elsewhere) = (dir.join("debug"), dir.join("elsewhere"));
+    let id = run("readelf", &["-n", str(&path)]);
+    let id = id.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).unwrap().to_owned();
+    let by_id = folder.join(".build-id").join(&id[..2]);
+    std::fs::create_dir_all(&by_id).unwrap();
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    let named = elsewhere.join("any name");
+    run("objcopy", &["--only-keep-debug", str(&path), str(&named)]);
+    std::fs::copy(&named, elsewhere.join("program.debug")).unwrap();
+    std::fs::copy(&named, by_id.join(format!("{}.debug", &id[2..]))).unwrap();
+    run("strip", &[str(&path)]);
+    let find = |given: &Path| {
+        let object = Object::open(&path, &[given.to_owned()]).unwrap();
+        object.debug_info().and_then(|info| info.find("struct outer", None).map(|_| object.lines().is_some()))
+    };
+    for given in [&named, &elsewhere.join("program.debug"), &folder] {
+        assert_eq!(find(given), Ok(true), "{}", given.display());
+    }
+    // As the working directory has it.
+    let here = std::env::current_dir().unwrap();
+    let up: String = here.components().skip(1).map(|_| "../").collect();
+    let relative = Path::new(&up).join(folder.strip_prefix("/").unwrap());
+    assert_eq!(find(&relative), Ok(true), "{}", relative.display());
+    // That of another program.
+    let error = find(&other).unwrap_err().to_string();
+    assert!(error.contains(&format!("{}: it has another build id", other.display())), "{error}");
+    assert!(find(&dir.join("none.debug")).unwrap_err().to_string().contains("none.debug"));
+}

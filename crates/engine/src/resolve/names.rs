@@ -1,7 +1,7 @@
 //! Names of run-time addresses.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -44,7 +44,7 @@ impl Names {
 /// Names of addresses in the processes of a session, also after their end. An address goes with the
 /// number that tells what it means (`results::address_spaces`).
 #[derive(Default)]
-pub struct Symbols(Vec<(u32, Images)>);
+pub struct Symbols(Vec<(u32, Images)>, HashSet<PathBuf>);
 
 /// What a process has mapped, looked at while it is there.
 #[derive(Clone)]
@@ -85,7 +85,7 @@ impl Symbols {
     }
 
     pub(crate) fn add(&mut self, number: u32, images: Images) {
-        self.append(Symbols(vec![(number, images)]));
+        self.append(Symbols(vec![(number, images)], HashSet::new()));
     }
 
     /// The ones that have something there; they look again at what is mapped if nobody has.
@@ -110,6 +110,18 @@ impl Symbols {
             None if called => self.at(number, Va(at - 1)).map_or_else(Vec::new, |i| i.frames(at, called, lines)),
             None => Vec::new(),
         }
+    }
+
+    /// What was not found of the objects that frames are in, each file once: clauses.
+    pub fn missing(&mut self) -> Vec<String> {
+        let known = &mut self.1;
+        let all = self.0.iter().flat_map(|(_, images)| &images.lines);
+        let clause = |(path, lines): (&PathBuf, &Option<Rc<Lines>>)| {
+            let missing = lines.as_ref()?.missing()?;
+            let is_new = known.insert(path.clone());
+            is_new.then(|| format!("the debug information of {} is split, and {missing}", path.display()))
+        };
+        all.filter_map(clause).collect()
     }
 
     /// The build id of the object at an address, in hexadecimal digits, and the offset in its file.
@@ -197,10 +209,7 @@ impl Images {
         let Some((mapped, Some(loaded))) = self.find(at) else { return Vec::new() };
         let va = at.offset(-loaded.bias);
         if !self.lines.contains_key(&mapped.path) {
-            let file = Objects::file(&self.process, mapped);
-            // What a process that has ended had mapped is looked for where everybody sees it.
-            let files = [&*file, &*mapped.path].into_iter().chain(loaded.object.debug_files());
-            let (path, lines) = (mapped.path.clone(), files.into_iter().find_map(Lines::open).map(Rc::new));
+            let (path, lines) = (mapped.path.clone(), loaded.object.lines().map(Rc::new));
             self.lines.insert(path, lines);
         }
         let Some((mapped, _)) = self.find(at) else { return Vec::new() };

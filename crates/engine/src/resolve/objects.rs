@@ -182,7 +182,7 @@ impl Objects {
         if let Some(root) = root {
             search.roots.insert(0, root);
         }
-        search.dirs.extend(self.debug_dirs.iter().cloned());
+        search.dirs.splice(0..0, self.debug_dirs.iter().cloned());
         search
     }
 

@@ -32,11 +32,15 @@ pub struct Parameter {
 }
 
 /// Where a function finds a parameter when it is entered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Passed {
     /// Where the [`Convention`] has it.
     #[default]
     Convention,
+    /// In registers, from its first byte on: each with so many bytes of it.
+    Pieces(Vec<(Argument, u8)>),
+    /// At the address in a register.
+    At(Argument),
     /// In the register at this offset of the context.
     Register(u16),
     /// On the stack, so many bytes above the return address.
@@ -45,13 +49,22 @@ pub enum Passed {
     Unknown,
 }
 
+/// A register that functions take arguments in: the how manyth of its kind, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Argument {
+    /// For numbers and addresses.
+    Integer(u8),
+    /// For floating-point numbers.
+    Float(u8),
+}
+
 /// Who says where parameters are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Convention {
     /// The ABI.
     C,
-    /// The compiler: only numbers and addresses are where the ABI has them, if nothing else is
-    /// before them.
+    /// The compiler, as Rust's does it: what consists of one or two numbers or addresses is passed
+    /// as if these were the arguments, and large records by address.
     Scalars,
     /// Go's own ABI.
     Go {

@@ -6,6 +6,8 @@ mod arm;
 pub(crate) mod operand;
 mod x86;
 
+use std::ops::Range;
+
 use gimli::Register;
 use object::elf::ELFCLASS64;
 use sidestep_isa::{Isa, Len};
@@ -31,8 +33,6 @@ pub(crate) struct Arch {
     pub syntax: Syntax,
     /// Position-independent code names everything by its distance from `_GLOBAL_OFFSET_TABLE_`.
     pub names_by_table: bool,
-    /// Arguments of functions are on the stack.
-    pub arguments_on_stack: bool,
     /// How far below the canonical frame address a call leaves the stack pointer, in bytes. 0: the
     /// return address is in a register, and not on the stack.
     pub entered_at: i64,
@@ -53,6 +53,10 @@ pub(crate) struct Registers {
     pub ip: Register,
     /// Places of registers in `struct pt_regs`, by their DWARF numbers.
     pub places: &'static [u8],
+    /// Those that functions take numbers and addresses in, first argument first.
+    pub arguments: &'static [u16],
+    /// The same of floating-point numbers.
+    pub floats: Range<u16>,
 }
 
 const ALL: [&Arch; 3] = [&x86::ARCH_64, &x86::ARCH_32, &arm::ARCH_A64];

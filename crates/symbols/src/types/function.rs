@@ -2,17 +2,17 @@
 
 mod kept;
 
-use gimli::{AttributeValue, UnitOffset, UnitSectionOffset, constants as c};
+use gimli::{AttributeValue, UnitOffset, constants as c};
 use sidestep_isa::Va;
 
 use self::kept::kept;
-use super::read::{Entry, Reading, Unit, value_of};
+use super::read::{Entry, value_of};
+use super::units::{Die, Reading, Unit};
 use super::{Convention, DataType, FunctionParameter, FunctionType, Passed};
 
-impl<'d> Reading<'_, 'd> {
+impl<'d> Reading<'d> {
     pub(super) fn function(&self, va: Va) -> gimli::Result<Option<FunctionType>> {
-        let Some(at) = self.unit_of(va)? else { return Ok(None) };
-        let unit = self.unit(at)?;
+        let Some(unit) = self.unit_of(va)? else { return Ok(None) };
         let mut cursor = unit.entries();
         while let Some((_, entry)) = cursor.next_dfs()? {
             if entry.tag() == c::DW_TAG_subprogram && self.begins_at(&unit, entry, va)? {
@@ -24,28 +24,20 @@ impl<'d> Reading<'_, 'd> {
 
     fn begins_at(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, va: Va) -> gimli::Result<bool> {
         if let Some(value) = entry.attr_value(c::DW_AT_low_pc)? {
-            return Ok(self.dwarf.attr_address(unit, value)? == Some(va.0));
+            return Ok(unit.dwarf().attr_address(unit, value)? == Some(va.0));
         }
         if entry.attr_value(c::DW_AT_ranges)?.is_none() {
             return Ok(false);
         }
-        let first = self.dwarf.die_ranges(unit, entry)?.next()?;
+        let first = unit.dwarf().die_ranges(unit, entry)?.next()?;
         Ok(first.is_some_and(|range| range.begin == va.0))
-    }
-
-    /// Where an entry of a unit is in `.debug_info`.
-    pub(super) fn place(unit: &Unit<'d>, at: UnitOffset) -> usize {
-        match unit.header.offset() {
-            UnitSectionOffset::DebugInfoOffset(start) => start.0 + at.0,
-            UnitSectionOffset::DebugTypesOffset(_) => at.0,
-        }
     }
 
     fn function_type(&self, unit: &Unit<'d>, at: UnitOffset, va: Va) -> gimli::Result<FunctionType> {
         let convention = self.convention(unit)?;
         // The copy that has the address, what it is a copy of, and what that was declared as: all
         // parameters are in the first that has some and is no copy.
-        let mut chain = vec![Self::place(unit, at)];
+        let mut chain = vec![unit.die(at)];
         while let Some(&last) = chain.last().filter(|_| chain.len() < 4) {
             let (unit, at) = self.around(last)?;
             let entry = unit.entry(at)?;
@@ -79,7 +71,7 @@ impl<'d> Reading<'_, 'd> {
         let entered = self.entered(unit, at, va, is_external)?;
         let mut parameters: Vec<FunctionParameter> = parameters
             .into_iter()
-            .map(|(place, parameter): (usize, FunctionParameter)| match &entered {
+            .map(|(place, parameter): (Die, FunctionParameter)| match &entered {
                 Some(entered) => FunctionParameter { passed: entered.parameter(place), ..parameter },
                 None => parameter,
             })
@@ -97,7 +89,7 @@ impl<'d> Reading<'_, 'd> {
             }
             _ if self.is_llvm(unit)? => {
                 let places = self.places(va, chain[0], described)?;
-                kept(&places, &parameters, &result)
+                kept(&places, &mut parameters, &result, self.isa(), convention)
             }
             _ => vec![true; parameters.len()],
         };
@@ -119,7 +111,7 @@ impl<'d> Reading<'_, 'd> {
     }
 
     /// With the places of their entries.
-    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<(usize, FunctionParameter)>> {
+    fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<(Die, FunctionParameter)>> {
         let mut parameters = Vec::new();
         self.children(unit, at, |child| {
             if !Self::is_parameter(child)? {
@@ -136,7 +128,7 @@ impl<'d> Reading<'_, 'd> {
             let Some(place) = ty else { return Ok(()) };
             let mut ty = self.data_type(place, 0)?;
             if let DataType::Record { place, .. } = ty {
-                let (unit, at) = self.around(place as usize)?;
+                let (unit, at) = self.around(Die(place))?;
                 if Self::number(&unit.entry(at)?, c::DW_AT_calling_convention)?
                     == Some(c::DW_CC_pass_by_reference.0.into())
                 {
@@ -144,8 +136,7 @@ impl<'d> Reading<'_, 'd> {
                 }
             }
             let (name, text, passed) = (name.unwrap_or_default(), self.name(place, 0)?, Passed::Abi);
-            parameters
-                .push((Self::place(unit, child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
+            parameters.push((unit.die(child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
             Ok(())
         })?;
         Ok(parameters)

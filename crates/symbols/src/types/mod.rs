@@ -1,25 +1,27 @@
 //! Types of a program's functions and data, from its DWARF (DWARF 5, chapters 2, 3 and 5; versions
 //! 2 to 5).
 //!
-//! Units are read when something of them is asked for. A function is found by `.debug_aranges`
-//! where a compiler wrote it, else by the ranges of the units.
+//! Units, and the files that they are split into, are read when something of them is asked for. A
+//! function is found by `.debug_aranges` where a compiler wrote it, else by the ranges of the
+//! units.
 
 mod function;
 mod passed;
 mod read;
+mod units;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId, UnitSectionOffset};
-use sidestep_isa::Va;
+use gimli::{Dwarf, DwarfPackageSections, DwarfSections, EndianSlice, LittleEndian, SectionId};
+use sidestep_isa::{Isa, Va};
 
-use crate::arch;
+use self::units::{Die, Range, Reading};
 use crate::dwarf::Place;
+use crate::dwarf::split::{Missing, Split};
 use crate::elf::Elf;
 use crate::error::TypeError;
-use read::Reading;
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -96,16 +98,38 @@ pub struct RecordMember {
 }
 
 /// Where a function finds a parameter when it is entered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Passed {
     /// Where the ABI says.
     Abi,
+    /// In registers, from its first byte on.
+    Pieces(Vec<Piece>),
+    /// At the address in a register.
+    At(Argument),
     /// In the register with this DWARF number: 32-bit programs.
     Register(u16),
     /// On the stack, so many bytes above the return address: 32-bit programs.
     Stack(u64),
     /// The compiler does not say, and the ABI need not be right: 32-bit programs.
     Unknown,
+}
+
+/// A part of a parameter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where it is.
+    pub register: Argument,
+    /// How many bytes it has.
+    pub bytes: u8,
+}
+
+/// A register that functions take arguments in: the how manyth of its kind, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Argument {
+    /// For numbers and addresses.
+    Integer(u8),
+    /// For floating-point numbers.
+    Float(u8),
 }
 
 /// A parameter of a function.
@@ -153,42 +177,68 @@ pub enum Convention {
 /// The debug information of an object.
 pub struct DebugInfo {
     path: PathBuf,
-    sections: HashMap<SectionId, Vec<u8>>,
-    /// Where units begin, ascending.
+    isa: Isa,
+    sections: DwarfSections<Vec<u8>>,
+    /// Where units begin, ascending: in `.debug_info`, and in `.debug_types`.
     units: Vec<usize>,
+    type_units: Vec<usize>,
+    split: Split,
+    package: OnceLock<Option<DwarfPackageSections<Vec<u8>>>>,
+    /// Of each unit, what the file has that it is split into.
+    files: Vec<OnceLock<SplitFile>>,
+    /// Addresses of units, by `.debug_aranges` and by the units themselves, ascending.
+    aranges: OnceLock<gimli::Result<Vec<Range>>>,
+    ranges: OnceLock<gimli::Result<Vec<Range>>>,
 }
+
+type SplitFile = Result<Box<DwarfSections<Vec<u8>>>, Box<Missing>>;
 
 impl DebugInfo {
     /// Reads the sections: of the object, or of its debug file.
     pub(crate) fn open(place: &Place, elf: &Elf) -> Result<DebugInfo, TypeError> {
         let path = place.path.clone();
         let found = place
-            .open(elf, ".debug_info", if arch::of(elf.isa).arguments_on_stack { is_wanted_32 } else { is_wanted })
+            .open(elf, ".debug_info", is_wanted)
             .map_err(|looked| TypeError::NoDebugInfo { path: path.clone(), looked: some_of(&looked) })?;
         let corrupt = |what: &str| TypeError::Corrupt { path: path.clone(), what: what.to_owned() };
-        let mut sections = HashMap::new();
-        let locations = if arch::of(elf.isa).arguments_on_stack { LOCATIONS } else { &[] };
-        for id in WANTED.iter().chain(locations) {
-            sections.insert(*id, found.get(id.name()).map(Cow::into_owned).map_err(corrupt)?);
-        }
-        let mut info = DebugInfo { path: path.clone(), sections, units: Vec::new() };
-        let mut units = Vec::new();
-        let mut headers = info.dwarf().units();
-        while let Some(header) = headers.next().map_err(|error| corrupt(&error.to_string()))? {
-            if let UnitSectionOffset::DebugInfoOffset(at) = header.offset() {
-                units.push(at.0);
-            }
-        }
-        info.units = units;
+        let section = |id: SectionId| match WANTED.contains(&id) {
+            true => found.get(id.name()).map(Cow::into_owned),
+            false => Ok(Vec::new()),
+        };
+        let sections = DwarfSections::load(section).map_err(corrupt)?;
+        let mut info = DebugInfo {
+            path: path.clone(),
+            isa: found.isa(),
+            sections,
+            units: Vec::new(),
+            type_units: Vec::new(),
+            split: Split::new(place, &found),
+            package: OnceLock::new(),
+            files: Vec::new(),
+            aranges: OnceLock::new(),
+            ranges: OnceLock::new(),
+        };
+        let read = |info: &DebugInfo| Ok((units::units(&info.dwarf())?, units::type_units(&info.dwarf())?));
+        (info.units, info.type_units) = read(&info).map_err(|error: gimli::Error| corrupt(&error.to_string()))?;
+        info.files.resize_with(info.units.len(), OnceLock::new);
         Ok(info)
     }
 
     fn dwarf(&self) -> Dwarf<Slice<'_>> {
-        let section = |id: SectionId| {
-            let bytes = self.sections.get(&id).map_or(&[][..], Vec::as_slice);
-            Ok::<_, std::convert::Infallible>(EndianSlice::new(bytes, LittleEndian))
-        };
-        Dwarf::load(section).unwrap_or_default()
+        self.sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian))
+    }
+
+    /// What was not found may be in a file that is missing.
+    fn without(&self, reading: &Reading, not_found: TypeError) -> TypeError {
+        match reading.missing() {
+            Some(Missing { name, package, looked }) => TypeError::NoSplit {
+                path: self.path.clone(),
+                name: name.clone(),
+                package: package.clone(),
+                looked: some_of(looked),
+            },
+            None => not_found,
+        }
     }
 
     fn corrupt(&self, error: gimli::Error) -> TypeError {
@@ -204,10 +254,10 @@ impl DebugInfo {
         if [".isra.", ".constprop.", ".part."].iter().any(|mark| name.contains(mark)) {
             return Err(TypeError::Changed { name: name.to_owned() });
         }
-        let dwarf = self.dwarf();
-        let reading = Reading { info: self, dwarf: &dwarf };
+        let reading = Reading::new(self);
         let found = reading.function(va).map_err(|error| self.corrupt(error))?;
-        found.ok_or_else(|| TypeError::NoFunction { name: name.to_owned(), path: self.path.clone() })
+        let none = || TypeError::NoFunction { name: name.to_owned(), path: self.path.clone() };
+        found.ok_or_else(|| self.without(&reading, none()))
     }
 
     /// A type by its name: `struct a`, `union b`, `enum c`, or a `typedef`. It is looked for first
@@ -216,10 +266,10 @@ impl DebugInfo {
     /// # Errors
     /// There is none.
     pub fn find(&self, name: &str, near: Option<Va>) -> Result<DataType, TypeError> {
-        let dwarf = self.dwarf();
-        let reading = Reading { info: self, dwarf: &dwarf };
+        let reading = Reading::new(self);
         let found = reading.find(name, near).map_err(|error| self.corrupt(error))?;
-        found.ok_or_else(|| TypeError::NoType { name: name.to_owned(), path: self.path.clone() })
+        let none = || TypeError::NoType { name: name.to_owned(), path: self.path.clone() };
+        found.ok_or_else(|| self.without(&reading, none()))
     }
 
     /// What the record at a place consists of.
@@ -227,16 +277,17 @@ impl DebugInfo {
     /// # Errors
     /// It is only declared.
     pub fn layout(&self, place: u64) -> Result<RecordLayout, TypeError> {
-        let dwarf = self.dwarf();
-        let reading = Reading { info: self, dwarf: &dwarf };
-        match reading.layout(place).map_err(|error| self.corrupt(error))? {
+        let reading = Reading::new(self);
+        match reading.layout(Die(place)).map_err(|error| self.corrupt(error))? {
             Ok(layout) => Ok(layout),
             // Other files of the program may have what this one only declares.
             Err(name) => match self.find(&name, None)? {
-                DataType::Record { place, .. } => match reading.layout(place).map_err(|error| self.corrupt(error))? {
-                    Ok(layout) => Ok(layout),
-                    Err(name) => Err(TypeError::NoType { name, path: self.path.clone() }),
-                },
+                DataType::Record { place, .. } => {
+                    match reading.layout(Die(place)).map_err(|error| self.corrupt(error))? {
+                        Ok(layout) => Ok(layout),
+                        Err(name) => Err(TypeError::NoType { name, path: self.path.clone() }),
+                    }
+                }
                 _ => Err(TypeError::NoType { name, path: self.path.clone() }),
             },
         }
@@ -245,8 +296,7 @@ impl DebugInfo {
     /// The enumeration with a constant of this name that the file of the function at `near` has.
     #[must_use]
     pub fn constant(&self, name: &str, near: Va) -> Option<Enumeration> {
-        let dwarf = self.dwarf();
-        Reading { info: self, dwarf: &dwarf }.constant(name, near).ok().flatten()
+        Reading::new(self).constant(name, near).ok().flatten()
     }
 }
 
@@ -268,14 +318,11 @@ const WANTED: &[SectionId] = &[
     SectionId::DebugAranges,
     SectionId::DebugRanges,
     SectionId::DebugRngLists,
+    SectionId::DebugTypes,
+    // They say where parameters are.
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
 ];
-
-/// What says where parameters are.
-const LOCATIONS: &[SectionId] = &[SectionId::DebugLoc, SectionId::DebugLocLists];
-
-fn is_wanted_32(section: &[u8]) -> bool {
-    is_wanted(section) || LOCATIONS.iter().any(|id| id.name().as_bytes() == section)
-}
 
 fn is_wanted(section: &[u8]) -> bool {
     section.starts_with(b".note") || WANTED.iter().any(|id| id.name().as_bytes() == section)

@@ -4,16 +4,21 @@
 
 use std::collections::HashMap;
 
-use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as c};
+use gimli::{AttributeValue, Expression, LocationListEntry, Operation, UnitOffset, constants as c};
 use sidestep_isa::Va;
 
 use super::Passed;
-use super::read::{Entry, Reading, Slice, Unit};
+use super::read::{Entry, Slice};
+use super::units::{Die, Reading, Unit};
 
 /// The stack pointer of x86-32, by its DWARF number (System V ABI, i386, table 2.14).
 const ESP: u16 = 4;
 /// The last general register.
 const LAST: u16 = 7;
+/// A function has made its frame after so many bytes.
+const PROLOGUE: u64 = 48;
+/// Entries of a list of locations that are looked at.
+const ENTRIES: usize = 1024;
 
 /// Where a parameter is when the function is entered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,14 +32,14 @@ pub(super) enum Location {
 /// How a function is called: what its locations say together.
 pub(super) struct Entered {
     /// By the places of the parameters' entries: their own, and those that they are copies of.
-    locations: HashMap<usize, Location>,
+    locations: HashMap<Die, Location>,
     /// Everybody may call it.
     is_external: bool,
 }
 
 impl Entered {
     /// A parameter by the place of its entry.
-    pub(super) fn parameter(&self, place: usize) -> Passed {
+    pub(super) fn parameter(&self, place: Die) -> Passed {
         let known = self.locations.get(&place).copied().unwrap_or(Location::Unknown);
         let is_own = self.locations.values().any(|location| matches!(location, Location::Register(_)));
         match known {
@@ -47,7 +52,7 @@ impl Entered {
     }
 }
 
-impl<'d> Reading<'_, 'd> {
+impl<'d> Reading<'d> {
     /// How the function at `va`, which this entry describes, is called; `None`: by the ABI, as in
     /// 64-bit programs.
     pub(super) fn entered(
@@ -73,7 +78,7 @@ impl<'d> Reading<'_, 'd> {
             }
             let location = self.location(unit, child, va, by_frame)?;
             let origin = self.reference(unit, child, c::DW_AT_abstract_origin)?;
-            locations.extend(origin.into_iter().chain([Self::place(unit, child.offset())]).map(|at| (at, location)));
+            locations.extend(origin.into_iter().chain([unit.die(child.offset())]).map(|at| (at, location)));
             Ok(())
         })?;
         Ok(Some(Entered { locations, is_external }))
@@ -102,18 +107,47 @@ impl<'d> Reading<'_, 'd> {
         parameter: &Entry<'_, 'd>,
         va: Va,
     ) -> gimli::Result<Option<Expression<Slice<'d>>>> {
-        let list = match parameter.attr_value(c::DW_AT_location)? {
-            Some(AttributeValue::Exprloc(expression)) => return Ok(Some(expression)),
-            Some(list) => self.dwarf.attr_locations(unit, list)?,
-            None => None,
-        };
-        let Some(mut list) = list else { return Ok(None) };
-        while let Some(entry) = list.next()? {
-            if entry.range.begin <= va.0 && va.0 < entry.range.end {
-                return Ok(Some(entry.data));
-            }
+        if let Some(AttributeValue::Exprloc(expression)) = parameter.attr_value(c::DW_AT_location)? {
+            return Ok(Some(expression));
         }
-        Ok(None)
+        let list = self.locations(unit, parameter)?;
+        let found = list.into_iter().find(|entry| entry.range.begin <= va.0 && va.0 < entry.range.end);
+        Ok(found.map(|entry| entry.data))
+    }
+
+    /// Whether a parameter that has no location at the first instruction has one when the function
+    /// has made its frame: then it was passed.
+    pub(super) fn is_soon(&self, unit: &Unit<'d>, parameter: &Entry<'_, 'd>, va: Va) -> gimli::Result<bool> {
+        let first = self.locations(unit, parameter)?.into_iter().min_by_key(|entry| entry.range.begin);
+        let Some(first) = first.filter(|first| first.range.begin.wrapping_sub(va.0) < PROLOGUE) else {
+            return Ok(false);
+        };
+        let operation = first.data.operations(unit.encoding()).next()?;
+        Ok(matches!(
+            operation,
+            Some(Operation::Register { .. } | Operation::RegisterOffset { .. } | Operation::FrameOffset { .. })
+        ))
+    }
+
+    /// The list of a parameter's locations; empty if it has none.
+    fn locations(
+        &self,
+        unit: &Unit<'d>,
+        parameter: &Entry<'_, 'd>,
+    ) -> gimli::Result<Vec<LocationListEntry<Slice<'d>>>> {
+        let list = match parameter.attr_value(c::DW_AT_location)? {
+            Some(AttributeValue::Exprloc(_)) | None => None,
+            Some(list) => unit.dwarf().attr_locations(unit, list)?,
+        };
+        let mut found = Vec::new();
+        let Some(mut list) = list else { return Ok(found) };
+        while let Some(entry) = list.next()? {
+            if found.len() == ENTRIES {
+                break;
+            }
+            found.push(entry);
+        }
+        Ok(found)
     }
 }
 

@@ -1,15 +1,15 @@
 //! Entries of `.debug_info` → types.
 
 use gimli::{
-    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, DwAt, DwTag, Dwarf, EndianSlice, LittleEndian, Reader,
-    UnitOffset, UnitSectionOffset, constants as c,
+    AttributeValue, DebuggingInformationEntry, DwAt, DwTag, EndianSlice, LittleEndian, Reader, UnitOffset,
+    constants as c,
 };
 use sidestep_isa::Va;
 
-use super::{DataType, DebugInfo, Enumeration, RecordLayout, RecordMember};
+use super::units::{Die, Reading, Unit};
+use super::{DataType, Enumeration, RecordLayout, RecordMember};
 
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
-pub(super) type Unit<'d> = gimli::Unit<Slice<'d>>;
 pub(super) type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
 
 /// Types within types at most: DWARF that contradicts itself may go in circles.
@@ -19,53 +19,15 @@ const LARGEST: u64 = 1 << 40;
 /// Enumerators of a type, and members of a record, at most.
 const MEMBERS: usize = 65_536;
 
-/// The sections as gimli sees them.
-pub(super) struct Reading<'r, 'd> {
-    pub(super) info: &'r DebugInfo,
-    pub(super) dwarf: &'r Dwarf<Slice<'d>>,
-}
-
-impl<'d> Reading<'_, 'd> {
-    pub(super) fn unit(&self, at: usize) -> gimli::Result<Unit<'d>> {
-        let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(at))?;
-        self.dwarf.unit(header)
-    }
-
-    /// The unit that an entry of `.debug_info` is in, and where in it.
-    pub(super) fn around(&self, at: usize) -> gimli::Result<(Unit<'d>, UnitOffset)> {
-        let index = self.info.units.partition_point(|unit| *unit <= at);
-        let start = *index
-            .checked_sub(1)
-            .and_then(|index| self.info.units.get(index))
-            .ok_or(gimli::Error::NoEntryAtGivenOffset)?;
-        Ok((self.unit(start)?, UnitOffset(at - start)))
-    }
-
+impl<'d> Reading<'d> {
     /// Where an attribute leads, from a unit on.
-    fn follow(&self, unit: &Unit<'d>, value: AttributeValue<Slice<'d>>) -> gimli::Result<Option<usize>> {
-        let start = match unit.header.offset() {
-            UnitSectionOffset::DebugInfoOffset(at) => at.0,
-            UnitSectionOffset::DebugTypesOffset(_) => return Ok(None),
-        };
+    fn follow(&self, unit: &Unit<'d>, value: AttributeValue<Slice<'d>>) -> gimli::Result<Option<Die>> {
         Ok(match value {
-            AttributeValue::UnitRef(at) => Some(start.wrapping_add(at.0)),
-            AttributeValue::DebugInfoRef(at) => Some(at.0),
-            AttributeValue::DebugTypesRef(signature) => self.type_unit(signature)?,
+            AttributeValue::UnitRef(at) => Some(unit.die(at)),
+            AttributeValue::DebugInfoRef(at) => Some(unit.die_of_section(at)),
+            AttributeValue::DebugTypesRef(signature) => self.type_unit(unit, signature)?,
             _ => None,
         })
-    }
-
-    /// The type of a type unit.
-    fn type_unit(&self, signature: gimli::DebugTypeSignature) -> gimli::Result<Option<usize>> {
-        for at in &self.info.units {
-            let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(*at))?;
-            if let gimli::UnitType::Type { type_signature, type_offset } = header.type_() {
-                if type_signature == signature {
-                    return Ok(Some(at.wrapping_add(type_offset.0)));
-                }
-            }
-        }
-        Ok(None)
     }
 
     pub(super) fn reference(
@@ -73,7 +35,7 @@ impl<'d> Reading<'_, 'd> {
         unit: &Unit<'d>,
         entry: &Entry<'_, 'd>,
         attribute: DwAt,
-    ) -> gimli::Result<Option<usize>> {
+    ) -> gimli::Result<Option<Die>> {
         match entry.attr_value(attribute)? {
             Some(value) => self.follow(unit, value),
             None => Ok(None),
@@ -87,7 +49,7 @@ impl<'d> Reading<'_, 'd> {
         attribute: DwAt,
     ) -> gimli::Result<Option<String>> {
         let Some(value) = entry.attr_value(attribute)? else { return Ok(None) };
-        Ok(Some(self.dwarf.attr_string(unit, value)?.to_string_lossy().into_owned()))
+        Ok(Some(unit.dwarf().attr_string(unit, value)?.to_string_lossy().into_owned()))
     }
 
     pub(super) fn number(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<Option<u64>> {
@@ -96,29 +58,6 @@ impl<'d> Reading<'_, 'd> {
 
     pub(super) fn flag(entry: &Entry<'_, 'd>, attribute: DwAt) -> gimli::Result<bool> {
         Ok(matches!(entry.attr_value(attribute)?, Some(AttributeValue::Flag(true))))
-    }
-
-    /// Where the unit begins whose code is at an address.
-    pub(super) fn unit_of(&self, va: Va) -> gimli::Result<Option<usize>> {
-        let mut headers = self.dwarf.debug_aranges.headers();
-        while let Some(header) = headers.next()? {
-            let mut entries = header.entries();
-            while let Some(range) = entries.next()? {
-                if range.address() <= va.0 && va.0 - range.address() < range.length() {
-                    return Ok(Some(header.debug_info_offset().0));
-                }
-            }
-        }
-        for at in &self.info.units {
-            let unit = self.unit(*at)?;
-            let mut ranges = self.dwarf.unit_ranges(&unit)?;
-            while let Some(range) = ranges.next()? {
-                if range.begin <= va.0 && va.0 < range.end {
-                    return Ok(Some(*at));
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Shows all entries right within one.
@@ -136,12 +75,16 @@ impl<'d> Reading<'_, 'd> {
         Ok(())
     }
 
-    pub(super) fn data_type(&self, place: usize, depth: u32) -> gimli::Result<DataType> {
+    pub(super) fn data_type(&self, place: Die, depth: u32) -> gimli::Result<DataType> {
         if depth > DEPTH {
             return Err(gimli::Error::NoEntryAtGivenOffset);
         }
         let (unit, at) = self.around(place)?;
         let entry = unit.entry(at)?;
+        // What stands for the type of a type unit has nothing else, not even a name.
+        if let Some(full) = self.reference(&unit, &entry, c::DW_AT_signature)? {
+            return self.data_type(full, depth + 1);
+        }
         let inner = |reading: &Self| -> gimli::Result<DataType> {
             match reading.reference(&unit, &entry, c::DW_AT_type)? {
                 Some(of) => reading.data_type(of, depth + 1),
@@ -184,8 +127,8 @@ impl<'d> Reading<'_, 'd> {
             c::DW_TAG_structure_type | c::DW_TAG_class_type | c::DW_TAG_union_type => {
                 let keyword = keyword(entry.tag());
                 let name = self.text(&unit, &entry, c::DW_AT_name)?;
-                let name = name.unwrap_or_else(|| format!("(anonymous {place:#x})"));
-                DataType::Record { name: format!("{keyword} {name}"), place: place as u64 }
+                let name = name.unwrap_or_else(|| format!("(anonymous {:#x})", place.0));
+                DataType::Record { name: format!("{keyword} {name}"), place: place.0 }
             }
             c::DW_TAG_enumeration_type => DataType::Enum(self.enumeration(&unit, at)?),
             c::DW_TAG_ptr_to_member_type => bytes_of(size.unwrap_or(8)),
@@ -247,54 +190,70 @@ impl<'d> Reading<'_, 'd> {
     }
 
     /// `Err`: it is only declared, under this name.
-    pub(super) fn layout(&self, place: u64) -> gimli::Result<Result<RecordLayout, String>> {
-        let (unit, at) = self.around(place as usize)?;
+    pub(super) fn layout(&self, place: Die) -> gimli::Result<Result<RecordLayout, String>> {
+        let (unit, at) = self.around(place)?;
         let entry = unit.entry(at)?;
         if Self::flag(&entry, c::DW_AT_declaration)? {
-            if let Some(full) = self.reference(&unit, &entry, c::DW_AT_signature)? {
-                return self.layout(full as u64);
-            }
             let name = self.text(&unit, &entry, c::DW_AT_name)?.unwrap_or_default();
             return Ok(Err(format!("{} {name}", keyword(entry.tag()))));
         }
         let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0).min(LARGEST);
         let mut members = Vec::new();
-        self.children(&unit, at, |child| {
-            let is_member = matches!(child.tag(), c::DW_TAG_member | c::DW_TAG_inheritance);
-            // A static member is a variable.
-            if !is_member || members.len() >= MEMBERS || Self::flag(child, c::DW_AT_external)? {
-                return Ok(());
-            }
-            let Some(ty) = self.reference(&unit, child, c::DW_AT_type)? else { return Ok(()) };
-            let text = self.name(ty, 0)?;
-            let data = self.data_type(ty, 0)?;
-            let width = Self::number(child, c::DW_AT_bit_size)?;
-            let start = Self::number(child, c::DW_AT_data_member_location)?.unwrap_or(0);
-            let start = 8 * start.min(LARGEST);
-            let bit = match (Self::number(child, c::DW_AT_data_bit_offset)?, Self::number(child, c::DW_AT_bit_offset)?)
-            {
-                (Some(bit), _) => bit.min(8 * LARGEST),
-                // Before DWARF 4: counted from the highest bit of what the field is stored in.
-                (None, Some(from_top)) => {
-                    let storage = Self::number(child, c::DW_AT_byte_size)?.or(number_size(&data)).unwrap_or(4);
-                    (start + 8 * storage.min(LARGEST)).wrapping_sub(from_top).wrapping_sub(width.unwrap_or(0))
-                }
-                (None, None) => start,
-            };
-            let name = self.text(&unit, child, c::DW_AT_name)?.unwrap_or_default();
-            members.push(RecordMember { name, ty: value_of(data), text, bit, width: width.map(|width| width as u32) });
-            Ok(())
-        })?;
+        self.children(&unit, at, |child| self.member(&unit, child, 0, &mut members))?;
         Ok(Ok(RecordLayout { size, members }))
     }
 
+    /// Adds a member. `depth`: in how many variants of Rust's enumerations it is; these are
+    /// members, too, and so is what tells which it is.
+    fn member(
+        &self,
+        unit: &Unit<'d>,
+        child: &Entry<'_, 'd>,
+        depth: u32,
+        members: &mut Vec<RecordMember>,
+    ) -> gimli::Result<()> {
+        match child.tag() {
+            c::DW_TAG_variant_part | c::DW_TAG_variant if depth < 2 => {
+                return self.children(unit, child.offset(), |inner| self.member(unit, inner, depth + 1, members));
+            }
+            c::DW_TAG_member | c::DW_TAG_inheritance => {}
+            _ => return Ok(()),
+        }
+        // A static member is a variable.
+        if members.len() >= MEMBERS || Self::flag(child, c::DW_AT_external)? {
+            return Ok(());
+        }
+        let Some(ty) = self.reference(unit, child, c::DW_AT_type)? else { return Ok(()) };
+        let text = self.name(ty, 0)?;
+        let data = self.data_type(ty, 0)?;
+        let width = Self::number(child, c::DW_AT_bit_size)?;
+        let start = Self::number(child, c::DW_AT_data_member_location)?.unwrap_or(0);
+        let start = 8 * start.min(LARGEST);
+        let bit = match (Self::number(child, c::DW_AT_data_bit_offset)?, Self::number(child, c::DW_AT_bit_offset)?) {
+            (Some(bit), _) => bit.min(8 * LARGEST),
+            // Before DWARF 4: counted from the highest bit of what the field is stored in.
+            (None, Some(from_top)) => {
+                let storage = Self::number(child, c::DW_AT_byte_size)?.or(number_size(&data)).unwrap_or(4);
+                (start + 8 * storage.min(LARGEST)).wrapping_sub(from_top).wrapping_sub(width.unwrap_or(0))
+            }
+            (None, None) => start,
+        };
+        let unnamed = if depth == 0 { "" } else { "discriminant" };
+        let name = self.text(unit, child, c::DW_AT_name)?.unwrap_or_else(|| unnamed.to_owned());
+        members.push(RecordMember { name, ty: value_of(data), text, bit, width: width.map(|width| width as u32) });
+        Ok(())
+    }
+
     /// A type as the source has it.
-    pub(super) fn name(&self, place: usize, depth: u32) -> gimli::Result<String> {
+    pub(super) fn name(&self, place: Die, depth: u32) -> gimli::Result<String> {
         if depth > DEPTH {
             return Err(gimli::Error::NoEntryAtGivenOffset);
         }
         let (unit, at) = self.around(place)?;
         let entry = unit.entry(at)?;
+        if let Some(full) = self.reference(&unit, &entry, c::DW_AT_signature)? {
+            return self.name(full, depth + 1);
+        }
         let own = self.text(&unit, &entry, c::DW_AT_name)?;
         let inner = |reading: &Self| -> gimli::Result<String> {
             match reading.reference(&unit, &entry, c::DW_AT_type)? {
@@ -337,31 +296,30 @@ impl<'d> Reading<'_, 'd> {
             _ => ("", name),
         };
         let first = match near {
-            Some(va) => self.unit_of(va)?,
+            Some(va) => self.index_of(va)?,
             None => None,
         };
-        let others = self.info.units.iter().copied().filter(|at| Some(*at) != first);
         let mut declared = None;
-        for start in first.into_iter().chain(others) {
-            let unit = self.unit(start)?;
-            let mut cursor = unit.entries();
-            if cursor.next_dfs()?.is_none() || cursor.next_entry()?.is_none() {
-                continue;
-            }
-            let mut entry = cursor.current().cloned();
-            while let Some(found) = entry {
-                if is_kind(found.tag(), keyword) && self.is_named(&unit, &found, bare)? {
-                    let place = start + found.offset().0;
-                    if !Self::flag(&found, c::DW_AT_declaration)? {
-                        return self.data_type(place, 0).map(Some);
-                    }
-                    declared.get_or_insert(place);
+        if let Some(first) = first {
+            for at in self.described(first)? {
+                let found = self.find_in(&*self.unit_at(at)?, keyword, bare, true, &mut declared)?;
+                if found.is_some() {
+                    return Ok(found);
                 }
-                // Of the unit where it is wanted, also what is in namespaces and functions.
-                entry = match Some(start) == first {
-                    true => cursor.next_dfs()?.map(|(_, entry)| entry.clone()),
-                    false => cursor.next_sibling()?.cloned(),
-                };
+            }
+        }
+        for index in (0..self.count()).filter(|index| Some(*index) != first) {
+            for at in self.described(index)? {
+                let found = self.find_in(&*self.unit_at(at)?, keyword, bare, false, &mut declared)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+        }
+        for at in self.shared()? {
+            let found = self.find_in(&*self.unit_at(at)?, keyword, bare, false, &mut declared)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
         match declared.filter(|_| keyword == "enum") {
@@ -370,14 +328,41 @@ impl<'d> Reading<'_, 'd> {
         }
     }
 
+    /// In one unit. `deep`: also what is in namespaces and functions.
+    fn find_in(
+        &self,
+        unit: &Unit<'d>,
+        keyword: &str,
+        bare: &str,
+        deep: bool,
+        declared: &mut Option<Die>,
+    ) -> gimli::Result<Option<DataType>> {
+        let mut cursor = unit.entries();
+        if cursor.next_dfs()?.is_none() || cursor.next_entry()?.is_none() {
+            return Ok(None);
+        }
+        let mut entry = cursor.current().cloned();
+        while let Some(found) = entry {
+            if is_kind(found.tag(), keyword) && self.is_named(unit, &found, bare)? {
+                let place = unit.die(found.offset());
+                if !Self::flag(&found, c::DW_AT_declaration)? {
+                    return self.data_type(place, 0).map(Some);
+                }
+                declared.get_or_insert(place);
+            }
+            entry =
+                if deep { cursor.next_dfs()?.map(|(_, entry)| entry.clone()) } else { cursor.next_sibling()?.cloned() };
+        }
+        Ok(None)
+    }
+
     fn is_named(&self, unit: &Unit<'d>, entry: &Entry<'_, 'd>, name: &str) -> gimli::Result<bool> {
         let Some(value) = entry.attr_value(c::DW_AT_name)? else { return Ok(false) };
-        Ok(self.dwarf.attr_string(unit, value)?.to_slice()?.as_ref() == name.as_bytes())
+        Ok(unit.dwarf().attr_string(unit, value)?.to_slice()?.as_ref() == name.as_bytes())
     }
 
     pub(super) fn constant(&self, name: &str, near: Va) -> gimli::Result<Option<Enumeration>> {
-        let Some(start) = self.unit_of(near)? else { return Ok(None) };
-        let unit = self.unit(start)?;
+        let Some(unit) = self.unit_of(near)? else { return Ok(None) };
         let mut cursor = unit.entries();
         let mut around = None;
         while let Some((_, entry)) = cursor.next_dfs()? {

@@ -13,6 +13,19 @@ pub fn run(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Whether a program is in `PATH`. If not, what needs it is skipped, loudly: that is a failure,
+/// unless `SIDESTEP_ALLOW_SKIP=1` allows it.
+pub fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    if !is_there {
+        let allowed = std::env::var_os("SIDESTEP_ALLOW_SKIP").is_some_and(|v| v == "1");
+        assert!(allowed, "no {program}: run `cargo xtask setup`, or set SIDESTEP_ALLOW_SKIP=1 to go on without");
+        eprintln!("SKIPPED, NOT TESTED: no {program}");
+    }
+    is_there
+}
+
 /// A directory of this test, empty.
 pub fn scratch(test: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);

@@ -1,11 +1,11 @@
 //! What the programs that a script probes say of their types, and lists of arguments.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType, Passed};
+use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType, Passed, TypeError};
 use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
@@ -13,13 +13,12 @@ use sidestep_lang::script::program::{self, Convention, Parameter, Program, Signa
 
 use super::{attach, usdt};
 use crate::out::escape;
+use crate::out::sink::say;
 
 /// Functions of one attach point whose arguments are compared at most.
 const FUNCTIONS: usize = 256;
 /// Records within records at most.
 const DEPTH: u32 = 64;
-/// Where the number of an object is in a place; below it is the place in its debug information.
-const OBJECT: u32 = 48;
 
 /// The programs that a script probes.
 pub struct Programs {
@@ -32,6 +31,10 @@ pub struct Programs {
     functions: HashMap<String, Result<Vec<TypedFunction>, String>>,
     /// By number.
     objects: Vec<Rc<DebugInfo>>,
+    /// Records: the number of an object, and the place in its debug information. Their own places
+    /// are their numbers here.
+    records: Vec<(usize, u64)>,
+    numbers: HashMap<(usize, u64), u64>,
     /// Records by place.
     layouts: HashMap<u64, Layout>,
     /// Records around the one that is looked at.
@@ -50,6 +53,8 @@ impl Programs {
             points,
             functions: HashMap::new(),
             objects: Vec::new(),
+            records: Vec::new(),
+            numbers: HashMap::new(),
             layouts: HashMap::new(),
             depth: 0,
             command: None,
@@ -99,12 +104,12 @@ impl Programs {
         (found, error)
     }
 
-    fn number(&mut self, info: &Rc<DebugInfo>) -> u64 {
+    fn number(&mut self, info: &Rc<DebugInfo>) -> usize {
         let known = self.objects.iter().position(|known| Rc::ptr_eq(known, info));
         known.unwrap_or_else(|| {
             self.objects.push(Rc::clone(info));
             self.objects.len() - 1
-        }) as u64
+        })
     }
 
     fn function(&mut self, function: &TypedFunction) -> Result<Signature, String> {
@@ -112,14 +117,14 @@ impl Programs {
         let found = info.function(function.va, &function.name).map_err(|error| error.to_string())?;
         let object = self.number(info);
         let FunctionType { parameters, result, convention, kept, .. } = found;
-        let parameter = |parameter: sidestep_engine::types::FunctionParameter| Parameter {
+        let mut parameter = |parameter: types::FunctionParameter| Parameter {
             name: parameter.name,
-            ty: ctype(parameter.ty, object),
+            ty: self.ctype(parameter.ty, object),
             passed: passed(parameter.passed),
         };
         Ok(Signature {
-            parameters: parameters.into_iter().map(parameter).collect(),
-            result: ctype(result, object),
+            parameters: parameters.into_iter().map(&mut parameter).collect(),
+            result: self.ctype(result, object),
             convention: match convention {
                 types::Convention::C => Convention::C,
                 types::Convention::Compiler => Convention::Scalars,
@@ -127,6 +132,28 @@ impl Programs {
             },
             kept,
         })
+    }
+
+    /// A type of an object's debug information as one of the language.
+    fn ctype(&mut self, ty: DataType, object: usize) -> CType {
+        match ty {
+            DataType::Void => CType::Void,
+            DataType::Char => CType::Char,
+            DataType::Number { bytes, signed } => CType::Int { bytes, signed },
+            DataType::Bool => CType::bool(),
+            DataType::Float(bytes) => CType::Float { bytes },
+            DataType::Enum(of) => CType::Enum(enumeration(of)),
+            DataType::Pointer(of) => CType::Pointer(Box::new(self.ctype(*of, object))),
+            DataType::Array(of, length) => CType::Array(Box::new(self.ctype(*of, object)), length),
+            DataType::Record { name, place } => {
+                let number = *self.numbers.entry((object, place)).or_insert_with(|| {
+                    self.records.push((object, place));
+                    self.records.len() as u64 - 1
+                });
+                CType::Record(Record { name: name.into(), place: Some(number) })
+            }
+            DataType::Function => CType::Function,
+        }
     }
 
     fn alignment(&mut self, ty: &CType) -> u64 {
@@ -188,7 +215,7 @@ impl Program for Programs {
             match info.find(name, Some(function.va)) {
                 Ok(found) => {
                     let object = self.number(info);
-                    return Ok(ctype(found, object));
+                    return Ok(self.ctype(found, object));
                 }
                 Err(why) => error = Some(why.to_string()),
             }
@@ -204,14 +231,15 @@ impl Program for Programs {
         if let Some(known) = self.layouts.get(&place) {
             return Ok(known.clone());
         }
-        let object = place >> OBJECT;
-        let Some(info) = self.objects.get(object as usize).cloned() else {
+        let record = self.records.get(place as usize).copied();
+        let known = record.and_then(|(object, at)| Some((object, at, self.objects.get(object).cloned()?)));
+        let Some((object, at, info)) = known else {
             return Err("nothing is known of it".into());
         };
-        let found = info.layout(place & ((1 << OBJECT) - 1)).map_err(|error| error.to_string())?;
+        let found = info.layout(at).map_err(|error| error.to_string())?;
         let mut layout = Layout { size: found.size, align: 1, fields: Vec::new() };
         for member in found.members {
-            let ty = ctype(member.ty, object);
+            let ty = self.ctype(member.ty, object);
             self.depth += 1;
             layout.align = layout.align.max(self.alignment(&ty));
             self.depth -= 1;
@@ -271,34 +299,27 @@ fn enumeration(of: Enumeration) -> Arc<Enum> {
 /// Offsets in the context of the general registers of 32-bit programs, by their DWARF numbers.
 const REGISTERS: [u16; 8] = [80, 88, 96, 40, 152, 32, 104, 112];
 
+fn argument(of: types::Argument) -> program::Argument {
+    match of {
+        types::Argument::Integer(at) => program::Argument::Integer(at),
+        types::Argument::Float(at) => program::Argument::Float(at),
+    }
+}
+
 /// Where a parameter is, as debug information says it.
 fn passed(by: Passed) -> program::Passed {
     match by {
         Passed::Abi => program::Passed::Convention,
+        Passed::Pieces(pieces) => {
+            program::Passed::Pieces(pieces.iter().map(|piece| (argument(piece.register), piece.bytes)).collect())
+        }
+        Passed::At(register) => program::Passed::At(argument(register)),
         Passed::Stack(offset) => program::Passed::Stack(offset),
         Passed::Register(number) => {
             let at = REGISTERS.get(usize::from(number));
             at.map_or(program::Passed::Unknown, |at| program::Passed::Register(*at))
         }
         Passed::Unknown => program::Passed::Unknown,
-    }
-}
-
-/// A type of an object's debug information as one of the language.
-fn ctype(ty: DataType, object: u64) -> CType {
-    match ty {
-        DataType::Void => CType::Void,
-        DataType::Char => CType::Char,
-        DataType::Number { bytes, signed } => CType::Int { bytes, signed },
-        DataType::Bool => CType::bool(),
-        DataType::Float(bytes) => CType::Float { bytes },
-        DataType::Enum(of) => CType::Enum(enumeration(of)),
-        DataType::Pointer(of) => CType::Pointer(Box::new(ctype(*of, object))),
-        DataType::Array(of, length) => CType::Array(Box::new(ctype(*of, object)), length),
-        DataType::Record { name, place } => {
-            CType::Record(Record { name: name.into(), place: Some(object << OBJECT | place) })
-        }
-        DataType::Function => CType::Function,
     }
 }
 
@@ -311,9 +332,19 @@ pub fn arguments(
     options: &Options,
 ) -> Result<HashMap<(PathBuf, String), String>, SessionError> {
     let mut lines = HashMap::new();
+    let mut missing = HashSet::new();
     for function in Typed::new(pid.as_slice(), options).functions(pattern)? {
-        let described = function.info.as_ref().ok().and_then(|info| info.function(function.va, &function.name).ok());
-        let Some(described) = described else { continue };
+        let Ok(info) = &function.info else { continue };
+        let described = match info.function(function.va, &function.name) {
+            Ok(described) => described,
+            Err(error) => {
+                let error = matches!(error, TypeError::NoSplit { .. }).then(|| error.to_string());
+                if let Some(error) = error.filter(|error| missing.insert(error.clone())) {
+                    say(&format!("WARNING: {error}"));
+                }
+                continue;
+            }
+        };
         let text = match provider {
             Provider::Uretprobe if described.result == DataType::Void => String::new(),
             Provider::Uretprobe => format!("\n    {} retval", escape::row(&described.result_text)),

@@ -11,6 +11,7 @@ use sidestep_lang::script::types::Type;
 
 use super::data::{self, Float};
 use super::meaning;
+use crate::out::sink::say;
 use crate::out::{escape, json, time};
 
 /// What stands for something else, by number.
@@ -294,6 +295,9 @@ impl Names {
         }
         let lines = self.debug_info;
         let frames = self.symbols.frames(space, address, called, lines);
+        for missing in self.symbols.missing() {
+            say(&format!("WARNING: {missing}: inlined functions are not shown"));
+        }
         let shown = |frame: &Frame| match (&frame.symbol, frame.inlined) {
             (Some((name, _)), true) => escape::row(name).into_owned(),
             (Some((name, offset)), false) => format!("{}+{offset}", escape::row(name)),

@@ -27,7 +27,6 @@ pub(super) const ARCH_A64: Arch = Arch {
     sled: Some(sled),
     syntax: Syntax::A64,
     names_by_table: false,
-    arguments_on_stack: false,
     entered_at: 0,
     vendor: gimli::Vendor::AArch64,
     registers: Registers {
@@ -40,6 +39,8 @@ pub(super) const ARCH_A64: Arch = Arch {
             0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
             29, 30, 31,
         ],
+        arguments: &[0, 1, 2, 3, 4, 5, 6, 7],
+        floats: 64..72,
     },
 };
 

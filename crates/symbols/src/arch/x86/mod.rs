@@ -28,7 +28,6 @@ pub(super) const ARCH_64: Arch = Arch {
     sled: Some(sled),
     syntax: Syntax::X64,
     names_by_table: false,
-    arguments_on_stack: false,
     entered_at: 8,
     vendor: gimli::Vendor::Default,
     registers: Registers {
@@ -37,6 +36,9 @@ pub(super) const ARCH_64: Arch = Arch {
         bx: Register(3),
         ip: Register(16),
         places: &[10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0],
+        // rdi, rsi, rdx, rcx, r8, r9; xmm0 to xmm7.
+        arguments: &[5, 4, 1, 2, 8, 9],
+        floats: 17..25,
     },
 };
 
@@ -56,7 +58,6 @@ pub(super) const ARCH_32: Arch = Arch {
     sled: None,
     syntax: Syntax::X86,
     names_by_table: true,
-    arguments_on_stack: true,
     entered_at: 4,
     vendor: gimli::Vendor::Default,
     registers: Registers {
@@ -65,6 +66,8 @@ pub(super) const ARCH_32: Arch = Arch {
         bx: Register(3),
         ip: Register(8),
         places: &[10, 11, 12, 5, 19, 4, 13, 14],
+        arguments: &[],
+        floats: 0..0,
     },
 };
 

@@ -1,54 +1,88 @@
-//! Which parameters of a function are passed at all.
+//! Which parameters of a function are passed at all, and where.
 //!
 //! LLVM leaves out what no caller varies or the function does not use, where it sees all callers,
 //! and passes what is behind it in the registers that become free. The name stays the same (GCC's
 //! gets an ending, `.constprop`), so only the places of parameters tell: one that was left out has
 //! none, or is a constant. So has one that is only not used; that it has a register of its own is
-//! seen by another one behind it, which is where it is if nothing was left out.
+//! seen by another one behind it, which is where it is if nothing was left out. Rust has no ABI, but
+//! in what is optimized the places of all parameters that are used are known, also of those that
+//! take two registers.
 
 use std::collections::HashMap;
 
 use gimli::{Expression, Operation, constants as c};
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 
-use super::super::read::{Entry, Reading, Slice, Unit};
-use super::super::{DataType, FunctionParameter};
-
-/// DWARF's numbers of rdi, rsi, rdx, rcx, r8, r9, and of xmm0.
-const INTEGERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
-const FLOAT: u16 = 17;
-const FLOATS: u16 = 8;
+use super::super::read::{Entry, Slice};
+use super::super::units::{Die, Reading, Unit};
+use super::super::{Argument, Convention, DataType, FunctionParameter, Passed, Piece};
+use crate::arch;
 
 /// Where a parameter is at the function's entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Nowhere,
-    Register(u16),
+    /// Whole.
+    Register(Argument),
+    /// In parts, from the first byte on.
+    Pieces(Vec<Piece>),
+    /// At the address in a register.
+    At(Argument),
+    /// Elsewhere.
     Memory,
 }
 
-/// Of each parameter, whether it is where the ABI has it.
-pub(super) fn kept(places: &[Place], parameters: &[FunctionParameter], result: &DataType) -> Vec<bool> {
-    let registers = registers(parameters, result);
-    let is_float = |register: &u16| *register >= FLOAT;
+/// Says where parameters are that are not where the ABI has them; of each, whether that is known.
+pub(super) fn kept(
+    places: &[Place],
+    parameters: &mut [FunctionParameter],
+    result: &DataType,
+    isa: Isa,
+    convention: Convention,
+) -> Vec<bool> {
+    let registers = registers(parameters, result, isa);
     // Of the same kind, and where it is if all before it are passed.
     let shows = |gone: usize, other: usize| match (registers[gone], registers[other]) {
         (Some(own), Some(register)) => {
-            is_float(&own) == is_float(&register) && places[other] == Place::Register(register)
+            let is_float = |register| matches!(register, Argument::Float(_));
+            is_float(own) == is_float(register) && places[other] == Place::Register(register)
         }
         _ => false,
     };
     let count = parameters.len().min(places.len());
     let is_gone = |at: &usize| places[*at] == Place::Nowhere && !(at + 1..count).any(|other| shows(*at, other));
     let known = (0..count).find(is_gone).unwrap_or(count);
-    // The callers that LLVM sees do not pass what is not used, either.
-    (0..parameters.len()).map(|at| at < known && places[at] != Place::Nowhere).collect()
+    let is_own = convention == Convention::Compiler;
+    let mut place = |(at, parameter): (usize, &mut FunctionParameter)| {
+        let is_whole = !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..));
+        match places.get(at) {
+            Some(Place::Register(register)) if is_whole || is_own => {
+                if !(is_whole && registers[at] == Some(*register)) {
+                    parameter.passed = Passed::Pieces(vec![Piece { register: *register, bytes: 8 }]);
+                }
+                true
+            }
+            Some(Place::Pieces(pieces)) if is_own && !is_whole => {
+                parameter.passed = Passed::Pieces(pieces.clone());
+                true
+            }
+            Some(Place::At(register)) if is_own && !is_whole => {
+                parameter.passed = Passed::At(*register);
+                true
+            }
+            // The callers that LLVM sees do not pass what is not used, either.
+            Some(Place::Nowhere) | None => false,
+            Some(_) => at < known,
+        }
+    };
+    parameters.iter_mut().enumerate().map(&mut place).collect()
 }
 
 /// The register of each parameter, as far as numbers and addresses tell.
-fn registers(parameters: &[FunctionParameter], result: &DataType) -> Vec<Option<u16>> {
-    let mut integers = INTEGERS.into_iter();
-    let mut floats = FLOAT..FLOAT + FLOATS;
+fn registers(parameters: &[FunctionParameter], result: &DataType, isa: Isa) -> Vec<Option<Argument>> {
+    let of = &arch::of(isa).registers;
+    let mut integers = (0..of.arguments.len() as u8).map(Argument::Integer);
+    let mut floats = (0..of.floats.len() as u8).map(Argument::Float);
     // What is returned in memory has an address in the first register.
     let mut known = !matches!(result, DataType::Record { .. } | DataType::Array(..));
     let register = |parameter: &FunctionParameter| {
@@ -62,20 +96,21 @@ fn registers(parameters: &[FunctionParameter], result: &DataType) -> Vec<Option<
     parameters.iter().map(register).collect()
 }
 
-impl<'d> Reading<'_, 'd> {
+impl<'d> Reading<'d> {
     /// Where the parameters are of a function whose code is described at `own`, and whose
     /// parameters at `described`.
-    pub(super) fn places(&self, va: Va, own: usize, described: usize) -> gimli::Result<Vec<Place>> {
+    pub(super) fn places(&self, va: Va, own: Die, described: Die) -> gimli::Result<Vec<Place>> {
         let mut there = HashMap::new();
         let (unit, at) = self.around(own)?;
         self.children(&unit, at, |child| {
             if Self::is_parameter(child)? {
                 let origin = self.reference(&unit, child, c::DW_AT_abstract_origin)?;
                 let place = match self.at_entry(&unit, child, va)? {
-                    Some(expression) => place(expression, &unit)?,
+                    Some(expression) => place(expression, &unit, self.isa())?,
+                    None if self.is_soon(&unit, child, va)? => Place::Memory,
                     None => Place::Nowhere,
                 };
-                there.insert(origin.unwrap_or_else(|| Self::place(&unit, child.offset())), place);
+                there.insert(origin.unwrap_or_else(|| unit.die(child.offset())), place);
             }
             Ok(())
         })?;
@@ -83,8 +118,7 @@ impl<'d> Reading<'_, 'd> {
         let mut places = Vec::new();
         self.children(&unit, at, |child| {
             if Self::is_parameter(child)? {
-                let place = there.get(&Self::place(&unit, child.offset()));
-                places.push(place.copied().unwrap_or(Place::Nowhere));
+                places.push(there.remove(&unit.die(child.offset())).unwrap_or(Place::Nowhere));
             }
             Ok(())
         })?;
@@ -105,11 +139,55 @@ impl<'d> Reading<'_, 'd> {
     }
 }
 
-/// Constants are nowhere; of what is in pieces, the first one may be.
-fn place(expression: Expression<Slice<'_>>, unit: &Unit<'_>) -> gimli::Result<Place> {
-    Ok(match expression.operations(unit.encoding()).next()? {
-        Some(Operation::Register { register }) => Place::Register(register.0),
-        Some(Operation::RegisterOffset { .. } | Operation::FrameOffset { .. } | Operation::Piece { .. }) => {
+/// Pieces of a parameter at most.
+const PIECES: usize = 16;
+
+/// Constants are nowhere.
+fn place(expression: Expression<Slice<'_>>, unit: &Unit<'_>, isa: Isa) -> gimli::Result<Place> {
+    let of = &arch::of(isa).registers;
+    let argument = |register: u16| {
+        let integer = of.arguments.iter().position(|known| *known == register).map(|at| Argument::Integer(at as u8));
+        let float = of.floats.clone().position(|known| known == register).map(|at| Argument::Float(at as u8));
+        integer.or(float)
+    };
+    let mut operations = expression.operations(unit.encoding());
+    let Some(first) = operations.next()? else { return Ok(Place::Nowhere) };
+    let second = operations.next()?;
+    Ok(match (first, second) {
+        (Operation::Register { register }, None) => argument(register.0).map_or(Place::Memory, Place::Register),
+        // What it was at the entry, which is where this is asked.
+        (Operation::EntryValue { expression }, Some(Operation::StackValue)) => {
+            match Expression(expression).operations(unit.encoding()).next()? {
+                Some(Operation::Register { register }) => argument(register.0).map_or(Place::Nowhere, Place::Register),
+                _ => Place::Nowhere,
+            }
+        }
+        (Operation::RegisterOffset { register, offset: 0, .. }, None) => {
+            argument(register.0).map_or(Place::Memory, Place::At)
+        }
+        (Operation::Register { register }, Some(Operation::Piece { size_in_bits, bit_offset: None })) => {
+            let mut pieces = Vec::new();
+            let mut piece = Some((register, size_in_bits));
+            while let Some((register, bits)) = piece {
+                match argument(register.0) {
+                    Some(register) if matches!(bits, 8 | 16 | 32 | 64) && pieces.len() < PIECES => {
+                        pieces.push(Piece { register, bytes: (bits / 8) as u8 });
+                    }
+                    _ => return Ok(Place::Memory),
+                }
+                piece = match (operations.next()?, operations.next()?) {
+                    (None, _) => None,
+                    (
+                        Some(Operation::Register { register }),
+                        Some(Operation::Piece { size_in_bits, bit_offset: None }),
+                    ) => Some((register, size_in_bits)),
+                    // The rest is padding, or not there.
+                    _ => return Ok(Place::Memory),
+                };
+            }
+            Place::Pieces(pieces)
+        }
+        (Operation::RegisterOffset { .. } | Operation::FrameOffset { .. } | Operation::Piece { .. }, _) => {
             Place::Memory
         }
         _ => Place::Nowhere,

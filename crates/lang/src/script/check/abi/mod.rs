@@ -3,11 +3,13 @@
 mod aapcs64;
 mod go;
 mod pieces;
+mod scalars;
 mod system_v;
 
 use std::ops::Range;
 
-use pieces::{Class, Piece, joined};
+use pieces::{Class, Piece, composed, joined};
+use scalars::{By, Taken};
 use sidestep_isa::CallingConvention;
 
 use super::super::ast::{BinaryOp, Provider};
@@ -93,14 +95,16 @@ impl Checker<'_> {
         if !self.only_at(&[Provider::Uretprobe]) || !self.points.iter().all(named) {
             return Ok(None);
         }
-        let mut found: Option<CType> = None;
+        let (mut found, mut rust): (Option<CType>, _) = (None, None);
         for index in 0..self.points.len() {
             let point = &self.points[index];
             match (self.types.signature(point), &found) {
-                (Ok(Signature { convention: Convention::Scalars, result, .. }), _)
-                    if number_type(&result).is_none() =>
-                {
-                    return Ok(None);
+                (Ok(Signature { convention: Convention::Scalars, result, .. }), _) => {
+                    rust = Some(self.scalars(&result, span)?);
+                    if rust == Some(By::Unknown) || found.as_ref().is_some_and(|known| *known != result) {
+                        return Ok(None);
+                    }
+                    found = Some(result);
                 }
                 (Ok(signature), None) => found = Some(signature.result),
                 (Ok(signature), Some(known)) if *known == signature.result => {}
@@ -108,6 +112,11 @@ impl Checker<'_> {
             }
         }
         let Some(ty) = found.filter(|ty| !matches!(ty, CType::Void | CType::Function)) else { return Ok(None) };
+        if let (Some(By::Scalars(scalars)), 8) = (&rust, self.types.word()) {
+            let (size, context) = (self.size(&ty, span)?, self.types.context());
+            let parts = scalars::results(scalars, context);
+            return Ok(Some(Place::new(Base::Words(composed(size, parts)), ty)));
+        }
         let retval = || value(Type::UINT, ValueKind::Builtin(Builtin::Retval));
         let context = self.types.context();
         if context.convention == CallingConvention::I386 {
@@ -249,6 +258,8 @@ impl Checker<'_> {
             result => self.pieces(&result.clone(), span)?.is_none(),
         };
         let (mut integers, mut floats) = (usize::from(hidden && !is_short), 0);
+        let mut taken = Taken { integers, floats, stack: 8 * u64::from(context.words_before_arguments()) };
+        let mut lost: Option<(String, String)> = None;
         let word = u64::from(self.types.word());
         // From the stack pointer to the first argument that is on the stack.
         let before = word * u64::from(context.words_before_arguments());
@@ -256,14 +267,36 @@ impl Checker<'_> {
         let mut places = Vec::new();
         let wanted = count.saturating_sub(1);
         for (index, Parameter { name, ty, passed }) in signature.parameters.iter().take(count).enumerate() {
-            if signature.convention == Convention::Scalars && number_type(ty).is_none() {
-                let message = format!(
-                    "only the compiler knows where the argument {name} of type '{}' is, and those behind it",
-                    ty.name()
-                );
-                return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
-            }
             let own = match passed {
+                Passed::Pieces(pieces) => {
+                    lost = None;
+                    pieces.iter().for_each(|(argument, _)| taken.take(*argument));
+                    let size = self.size(ty, span)?;
+                    Some(self.in_registers(pieces, size))
+                }
+                Passed::At(argument) => {
+                    lost = None;
+                    taken.take(*argument);
+                    Some(Base::Address(self.argument_register(*argument)))
+                }
+                Passed::Convention if signature.convention == Convention::Scalars && !is_short => {
+                    let (by, size) = (self.scalars(ty, span)?, self.size(ty, span)?);
+                    if by == By::Unknown {
+                        lost.get_or_insert_with(|| (name.clone(), ty.name()));
+                    }
+                    match (&lost, self.next_scalars(by, size, &mut taken)) {
+                        (None, Some(base)) => Some(base),
+                        // Of those before the one that was asked for, it does not matter.
+                        _ if index < wanted && !whole => Some(Base::Words(Vec::new())),
+                        _ => {
+                            let (name, of) = lost.unwrap_or_default();
+                            let message = format!(
+                                "only the compiler knows where the argument {name} of type '{of}' is, and those behind it"
+                            );
+                            return self.error_with(span, message, "arg0, arg1, … are the registers as they are");
+                        }
+                    }
+                }
                 Passed::Convention => None,
                 Passed::Register(at) if number_type(ty).is_some() => Some(Base::Words(vec![register(*at)])),
                 Passed::Stack(offset) => {

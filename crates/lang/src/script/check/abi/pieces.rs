@@ -32,18 +32,22 @@ impl Piece {
 /// The words of a value of so many bytes, from the registers that `next` gives one after the other.
 /// `None`: programs do not see one of them.
 pub(super) fn joined(pieces: &[Piece], size: u64, mut next: impl FnMut(Class) -> Option<Value>) -> Option<Vec<Value>> {
+    let found: Option<Vec<Value>> = pieces.iter().map(|piece| next(piece.class).filter(|_| piece.bits <= 64)).collect();
+    Some(composed(size, pieces.iter().copied().zip(found?)))
+}
+
+/// The words of a value of so many bytes, from its pieces and the registers that these are in.
+pub(super) fn composed(size: u64, pieces: impl IntoIterator<Item = (Piece, Value)>) -> Vec<Value> {
     let mut words = vec![None; size.div_ceil(8) as usize];
-    for piece in pieces {
-        let from = next(piece.class).filter(|_| piece.bits <= 64)?;
-        if let Some(word) = words.get_mut((piece.bit / 64) as usize) {
-            let part = shifted(from, piece.bit % 64, piece.bits);
-            *word = Some(match word.take() {
-                Some(others) => binary(BinaryOp::Or, others, part),
-                None => part,
-            });
-        }
+    for (piece, from) in pieces {
+        let Some(word) = words.get_mut((piece.bit / 64) as usize) else { continue };
+        let part = shifted(from, piece.bit % 64, piece.bits);
+        *word = Some(match word.take() {
+            Some(others) => binary(BinaryOp::Or, others, part),
+            None => part,
+        });
     }
-    Some(words.into_iter().map(|word| word.unwrap_or_else(|| int(0))).collect())
+    words.into_iter().map(|word| word.unwrap_or_else(|| int(0))).collect()
 }
 
 /// The lower bits of a register, at their place in a word. What is above a number in its register
