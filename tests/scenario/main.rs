@@ -11,6 +11,7 @@ mod bpf;
 mod bpftrace;
 mod carried;
 mod command_line;
+mod compilers;
 mod counts;
 mod coverage;
 mod debugger;

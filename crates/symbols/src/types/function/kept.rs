@@ -4,9 +4,9 @@
 //! and passes what is behind it in the registers that become free. The name stays the same (GCC's
 //! gets an ending, `.constprop`), so only the places of parameters tell: one that was left out has
 //! none, or is a constant. So has one that is only not used; that it has a register of its own is
-//! seen by another one behind it, which is where it is if nothing was left out. Rust has no ABI, but
-//! in what is optimized the places of all parameters that are used are known, also of those that
-//! take two registers.
+//! seen by another one behind it, which is where it is if nothing was left out. Rust has no ABI,
+//! but in what is optimized the places of all parameters that are used are known, also of those
+//! that take two registers.
 
 use std::collections::HashMap;
 

@@ -73,10 +73,15 @@ impl Checker<'_> {
             CType::Record(record) if !record.name.starts_with("union ") => {
                 let fields = self.layout(&record.clone(), span)?.fields;
                 // It has a size, but nothing is known of its parts.
-                if fields.is_empty() {
-                    return Ok(false);
-                }
+                let Some(first) = fields.first() else { return Ok(false) };
+                let has_variants = first.name == "discriminant";
                 for field in fields {
+                    // A variant without fields has the size of all.
+                    if let (true, CType::Record(variant)) = (has_variants, &field.ty) {
+                        if self.layout(&variant.clone(), span)?.fields.is_empty() {
+                            continue;
+                        }
+                    }
                     if field.width.is_some() || !self.collect(&field.ty, bit + field.bit, found, span)? {
                         return Ok(false);
                     }

@@ -1,0 +1,171 @@
+//! Arguments and results with their types, in what each compiler of this machine builds, at each
+//! level of optimization, however it writes its debug information.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sidestep_tests::build::{BUILT, installed, target_dir};
+use sidestep_tests::process::{LIMIT, run};
+use sidestep_tests::skip;
+use sidestep_tests::tool::{is_32_bit, sidestep};
+
+/// One language: its source, the script, and what that prints.
+struct Language {
+    source: &'static str,
+    /// Those that must be there; all of a machine are used whose names begin with one.
+    compilers: &'static [&'static str],
+    /// Each of the first with each of the second.
+    flags: (&'static [&'static str], &'static [&'static str]),
+    /// And these by themselves.
+    others: &'static [&'static str],
+    script: &'static str,
+    prints: &'static str,
+}
+
+const C: Language = Language {
+    source: "compiled.c",
+    compilers: &["gcc", "clang"],
+    flags: (&["-O0", "-O1", "-O2", "-O3"], &["-gdwarf-4", "-gdwarf-5"]),
+    others: &[
+        "-O2 -g -flto -rdynamic",
+        "-O2 -gdwarf-4 -gsplit-dwarf",
+        "-O2 -gdwarf-5 -gsplit-dwarf",
+        "-O2 -g -fdebug-types-section",
+        "-O2 -g -gz",
+    ],
+    script: "u:P:take { printf(\"%s %d %d %d %d %d\\n\", str(args.text), args.p.x, args.p.y, args.c, args.small, \
+             args.big->a[2]) } ur:P:give { printf(\"%d %d\\n\", retval.x, retval.y) }",
+    prints: "1 -1\ntext 1 -1 0 201 3\n2 -2\ntext 2 -2 5 202 3\n",
+};
+
+const CPP: Language = Language {
+    source: "compiled.cpp",
+    compilers: &["g++", "clang++"],
+    flags: (&["-O0", "-O1", "-O2", "-O3"], &["-gdwarf-4", "-gdwarf-5"]),
+    others: &["-O2 -g -flto -rdynamic", "-O2 -gdwarf-5 -gsplit-dwarf"],
+    script: "u:P:keeper::keep { printf(\"%d %s %d %d\\n\", args.this->held, str(args.text->_M_dataplus._M_p), \
+             args.p->y, args.list->_M_impl._M_start[1]) }",
+    prints: "7 text 2 2\n7 text 2 2\n",
+};
+
+const RUST: Language = Language {
+    source: "compiled.rs",
+    compilers: &["rustc"],
+    flags: (
+        &["-Copt-level=0", "-Copt-level=1", "-Copt-level=2", "-Copt-level=3"],
+        &["-g", "-g -Csplit-debuginfo=unpacked", "-g -Csplit-debuginfo=packed"],
+    ),
+    others: &["-Copt-level=3 -g -Clto=fat"],
+    script: "u:P:compiled::take { printf(\"%s %d %d %d\\n\", str(args.text.data_ptr, args.text.length + 1), \
+             args.list.length, args.owned.vec.len, args.n) } \
+             ur:P:compiled::give { printf(\"%s\\n\", str(retval.data_ptr, retval.length + 1)) }",
+    prints: "some of it\nsome of it 3 5 1\nsome of it\nsome of it 3 5 2\n",
+};
+
+const GO: Language = Language {
+    source: "compiled.go",
+    compilers: &["go"],
+    flags: (&["", "-gcflags=-N -gcflags=-l"], &["", "-ldflags=-compressdwarf=false"]),
+    others: &[],
+    script: "u:P:main.take { printf(\"%s %d %d %d\\n\", str(args.text.str, args.text.len + 1), args.list.len, \
+             args.list.array[1], args.n) }",
+    prints: "x 3 2 0\nx 3 2 1\n",
+};
+
+impl Language {
+    fn test(&self) {
+        if is_32_bit() {
+            return;
+        }
+        if std::env::var_os(BUILT).is_some() {
+            return skip("no compilers in the guest");
+        }
+        let missing = self.compilers.iter().filter(|compiler| !installed(compiler)).count();
+        let (each, with) = self.flags;
+        let of_both = each.iter().flat_map(|one| with.iter().map(move |other| format!("{one} {other}")));
+        let flags: Vec<String> = of_both.chain(self.others.iter().map(|flags| (*flags).to_owned())).collect();
+        if missing > 0 {
+            skip(&format!("{} builds of {}, for want of a compiler", missing * flags.len(), self.source));
+        }
+        for compiler in self.installed() {
+            for (number, flags) in flags.iter().enumerate() {
+                let (program, is_built) = self.build(&compiler, flags, number);
+                if !is_built {
+                    // That of LLVM needs a plug-in of the linker.
+                    assert!(flags.contains("-flto"), "{compiler} {flags}");
+                    eprintln!("SKIPPED, NOT TESTED: {compiler} {flags} {}", self.source);
+                    continue;
+                }
+                let script = self.script.replace(":P:", &format!(":{}:", program.display()));
+                let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program.to_string_lossy()]), LIMIT);
+                assert_eq!(output.stdout.trim_end(), self.prints.trim_end(), "{compiler} {flags}: {}", output.stderr);
+            }
+        }
+    }
+
+    /// Also `clang-19` and the like, and the toolchains of rustup.
+    fn installed(&self) -> BTreeSet<String> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+        let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_one = |name: &String| {
+            let version = |of: &&str| name.strip_prefix(*of)?.strip_prefix('-')?.parse::<u32>().ok();
+            self.compilers.contains(&&**name) || self.compilers.iter().any(|of| version(of).is_some())
+        };
+        let mut found: BTreeSet<String> = names.filter(is_one).collect();
+        if found.contains("rustc") && installed("rustup") {
+            let list = run(Command::new("rustup").args(["toolchain", "list"]), LIMIT).stdout;
+            let names = list.lines().filter_map(|line| line.split_whitespace().next());
+            found.extend(names.filter(|name| !name.starts_with("stable")).map(|name| format!("rustc +{name}")));
+        }
+        found
+    }
+
+    fn build(&self, compiler: &str, flags: &str, number: usize) -> (PathBuf, bool) {
+        let words: Vec<&str> = compiler.split_whitespace().chain(flags.split_whitespace()).collect();
+        let folder = target_dir().join("test-targets/compilers").join(compiler.replace(' ', ""));
+        let folder = folder.join(number.to_string());
+        std::fs::create_dir_all(&folder).expect("the target directory is writable");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets").join(self.source);
+        let program = folder.join("program");
+        let mut command = Command::new(words[0]);
+        if compiler == "go" {
+            command.arg("build");
+        }
+        command.args(&words[1..]);
+        if compiler.starts_with("clang++") {
+            // Else the library is taken to describe its own types.
+            command.arg("-fstandalone-debug");
+        }
+        if compiler.starts_with("rustc") {
+            command.args(["--edition=2021", "--crate-name=compiled"]);
+        }
+        command.arg("-o").arg(&program).arg(source).current_dir(&folder);
+        let output = run(&mut command, LIMIT);
+        if output.code() != 0 {
+            eprintln!("{output}");
+        }
+        (program, output.code() == 0)
+    }
+}
+
+#[test]
+fn c() {
+    C.test();
+}
+
+#[test]
+fn cpp() {
+    CPP.test();
+}
+
+#[test]
+fn rust() {
+    RUST.test();
+}
+
+#[test]
+fn go() {
+    GO.test();
+}

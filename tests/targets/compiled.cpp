@@ -1,0 +1,28 @@
+// Arguments and a result of all kinds, at every level of optimization.
+#include <string>
+#include <vector>
+
+struct point {
+    int x, y;
+};
+
+class keeper {
+public:
+    int held = 7;
+    __attribute__((noinline)) long keep(const std::string &text, point &p, std::vector<int> &&list);
+};
+
+long keeper::keep(const std::string &text, point &p, std::vector<int> &&list)
+{
+    __asm__ volatile("" : : "r"(&text), "r"(&p), "r"(&list), "r"(this) : "memory");
+    return held;
+}
+
+int main(int argc, char **)
+{
+    keeper keeper;
+    point p{argc, 2};
+    for (int i = 0; i < 2; i++)
+        keeper.keep("text", p, std::vector<int>{1, 2, 3});
+    return 0;
+}
