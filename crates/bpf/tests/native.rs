@@ -231,6 +231,21 @@ fn the_kernel_agrees_on_random_programs() {
 }
 
 #[test]
+fn arm64_agrees_on_random_programs() {
+    if !run::a64::has_tools() {
+        return;
+    }
+    let mut runner = TestRunner::deterministic();
+    let strategy = (prop::collection::vec(step(), 1..60), buffer());
+    let one = |_| {
+        let (steps, buffer) = strategy.new_tree(&mut runner).unwrap().current();
+        (whole(&steps), buffer)
+    };
+    let cases: Vec<(Program, Buffer)> = (0..4000).map(one).collect();
+    run::a64::agree(&cases);
+}
+
+#[test]
 fn helpers_get_all_arguments_and_preserve_what_they_must() {
     let text = "r6 = 6\n r7 = 7\n r8 = 8\n r9 = 9\n r1 = 1\n r2 = 2\n r3 = 3\n r4 = 4\n r5 = 5\n call 11\n
         *(u64 *)(r10 - 8) = r0\n r1 = r6\n r2 = r7\n r3 = r8\n r4 = r9\n r5 = *(u64 *)(r10 - 8)\n call helper#11\n exit";

@@ -181,6 +181,21 @@ fn known_results_interpreted_and_native() {
 }
 
 #[test]
+fn known_results_on_arm64() {
+    if !run::a64::has_tools() {
+        return;
+    }
+    let mut cases: Vec<(Program, Buffer)> = RESULTS.iter().map(|(text, _)| (program(text), buffer())).collect();
+    let mut wanted: Vec<u64> = RESULTS.iter().map(|(_, want)| *want).collect();
+    let (text, want) = conditions();
+    cases.extend(text.split_inclusive("exit\n").map(|body| (compared(body), buffer())));
+    wanted.extend(want);
+    for ((_, after), (want, (program, _))) in run::a64::agree(&cases).iter().zip(wanted.iter().zip(&cases)) {
+        assert_eq!(after[RESULT], *want, "{}", run::listing(program));
+    }
+}
+
+#[test]
 fn known_results_in_the_kernel() {
     let Some(kernel) = Kernel::new() else { return };
     for (text, want) in RESULTS {
@@ -244,12 +259,17 @@ fn conditions() -> (String, Vec<u64>) {
     (text, want)
 }
 
+/// A program that compares.
+fn compared(body: &str) -> Program {
+    assemble(&format!("r1 = map_fd_value(0, 0) ll\n r0 = 0\n {body}")).unwrap()
+}
+
 #[test]
 fn conditions_compare_as_rust_does() {
     let kernel = Kernel::new();
     let (text, want) = conditions();
     for (body, want) in text.split_inclusive("exit\n").zip(want) {
-        let program = assemble(&format!("r1 = map_fd_value(0, 0) ll\n r0 = 0\n {body}")).unwrap();
+        let program = compared(body);
         let (_, after) = agree(&program, &buffer());
         assert_eq!(after[RESULT], want, "{body}");
         if let Some(kernel) = &kernel {

@@ -3,6 +3,7 @@
 //! The only test file with unsafe code: pages of machine code, and real addresses.
 #![allow(unsafe_code, dead_code)]
 
+pub mod a64;
 pub mod kernel;
 
 use std::ptr;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use sidestep_bpf::insn::Imm64;
 use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
-use sidestep_bpf::native::{Clock, Env, Shape, compile};
+use sidestep_bpf::native::{self, Clock, Env};
 use sidestep_bpf::pass::arguments::{self, Argument};
 use sidestep_bpf::pass::{self, Link, Values};
 use sidestep_bpf::verify::{Helper, Verified};
@@ -266,7 +266,7 @@ impl Programs {
     }
 
     fn add(&mut self, program: &Program, links: &[Link], interpret: bool) -> Result<(), SessionError> {
-        let interpret = interpret || !sidestep_bpf::native::is_for(ISA);
+        let interpret = interpret || !native::is_for(ISA);
         let verified = match &program.code {
             Code::Verified(verified) => verified,
             Code::Native { function, data, general_only, redirects } => {
@@ -311,7 +311,7 @@ impl Programs {
             self.stub(&linked.program);
             INTERPRETER_STACK + frames(&linked.program)
         } else {
-            let code = compile(&linked.program, &linked.facts, &self.env, Shape::Function).map_err(failed)?;
+            let code = native::function(ISA, &linked.program, &linked.facts, &self.env).map_err(failed)?;
             self.bytes.extend_from_slice(&code.bytes);
             code.stack as i32
         };
@@ -523,7 +523,7 @@ impl Programs {
         let program = self.at(thunk)?;
         // What differs between the exit and the return is not the same in a detour.
         let same = !program.thunk.context.has_frame(ISA);
-        sidestep_bpf::native::is_for(ISA).then(|| handler::Program {
+        native::is_for(ISA).then(|| handler::Program {
             probe: number,
             thunk,
             only_counts: false,

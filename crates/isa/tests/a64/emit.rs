@@ -51,6 +51,7 @@ fn words_are_those_of_llvm() {
     for _ in 0..100 {
         branches(&mut rng, &mut cases);
         sums(&mut rng, &mut cases);
+        arithmetic(&mut rng, &mut cases);
         accesses(&mut rng, &mut cases);
     }
     fixed(&mut cases);
@@ -146,6 +147,70 @@ fn sums(rng: &mut Rng, cases: &mut Cases) {
     ] {
         cases.add(word, format!("{name} {}, #{value}, lsl #{}", text[0], 16 * quarter));
     }
+}
+
+fn arithmetic(rng: &mut Rng, cases: &mut Cases) {
+    let all @ [d, n, m, a] = [any(rng), any(rng), any(rng), any(rng)];
+    let wide = all.map(name);
+    let short = wide.clone().map(|name| name.replace('x', "w"));
+    let (base, value) = (x(rng.below(31) as u8), rng.below(4096) as i64);
+    let (by, half) = (rng.below(64) as u32, rng.below(32) as u32);
+    let (width, half_width) = (rng.below(u64::from(64 - by)) as u32 + 1, rng.below(u64::from(32 - half)) as u32 + 1);
+    // Operations that are the same in both widths.
+    for (names, narrow) in [(&wide, false), (&short, true)] {
+        let form = |word: Encoded| if narrow { emit::narrow(word) } else { word };
+        let [td, tn, tm, ta] = names;
+        let three = format!("{td}, {tn}, {tm}");
+        let mut add = |word: Encoded, text: String| cases.add(form(word), text);
+        add(emit::udiv(d, n, m), format!("udiv {three}"));
+        add(emit::sdiv(d, n, m), format!("sdiv {three}"));
+        add(emit::msub(d, n, m, a), format!("msub {three}, {ta}"));
+        add(emit::lsl(d, n, m), format!("lsl {three}"));
+        add(emit::lsr(d, n, m), format!("lsr {three}"));
+        add(emit::asr(d, n, m), format!("asr {three}"));
+        add(emit::neg(d, m), format!("neg {td}, {tm}"));
+        add(emit::tst(n, m), format!("tst {tn}, {tm}"));
+        add(emit::clz(d, n), format!("clz {td}, {tn}"));
+        add(emit::rev16(d, n), format!("rev16 {td}, {tn}"));
+        add(emit::add(d, n, m), format!("add {three}"));
+        add(emit::mul(d, n, m), format!("mul {three}"));
+        add(emit::orr(d, Reg::ZERO, m), format!("mov {td}, {tm}"));
+        let base_name = if narrow { name(base).replace('x', "w") } else { name(base) };
+        add(emit::cmn_imm(base, value), format!("cmn {base_name}, #{value}"));
+        add(emit::cmp_imm(base, value), format!("cmp {base_name}, #{value}"));
+        let (by, width) = if narrow { (half, half_width) } else { (by, width) };
+        add(emit::sbfx(d, n, by, width), format!("sbfx {td}, {tn}, #{by}, #{width}"));
+        add(emit::extr(d, n, m, by), format!("extr {three}, #{by}"));
+        let mask = mask(rng, if narrow { 32 } else { 64 });
+        let text = if narrow { mask & 0xffff_ffff } else { mask };
+        add(emit::and_mask(base, n, mask), format!("and {base_name}, {tn}, #{text:#x}"));
+        add(emit::orr_mask(base, n, mask), format!("orr {base_name}, {tn}, #{text:#x}"));
+        add(emit::eor_mask(base, n, mask), format!("eor {base_name}, {tn}, #{text:#x}"));
+        add(emit::tst_mask(n, mask), format!("tst {tn}, #{text:#x}"));
+    }
+    cases.add(emit::umulh(d, n, m), format!("umulh {}, {}, {}", wide[0], wide[1], wide[2]));
+    cases.add(emit::ubfiz(d, n, by, width), format!("ubfiz {}, {}, #{by}, #{width}", wide[0], wide[1]));
+    cases.add(emit::rev(d, n), format!("rev {}, {}", wide[0], wide[1]));
+    cases.add(emit::rev32(d, n), format!("rev32 {}, {}", wide[0], wide[1]));
+    cases.add(emit::narrow(emit::rev32(d, n)), format!("rev {}, {}", short[0], short[1]));
+    let to = Va(0x8000_0000).offset(rng.below(1 << 18) as i64 * 4);
+    let distance = to.since(Va(0x8000_0000));
+    let word = emit::narrow(emit::cbnz(n, Va(0x8000_0000), to));
+    cases.add(word, format!("cbnz {}, .+({distance})", short[1]));
+    for (size, text) in [(Size::Byte, "ldrsb"), (Size::Half, "ldrsh"), (Size::Word, "ldrsw")] {
+        let distance = (rng.below(4096) << size as u32) as i64;
+        let word = emit::ldrs(size, d, Address::with(base, distance));
+        cases.add(word, format!("{text} {}, [{}, #{distance}]", wide[0], name(base)));
+    }
+}
+
+/// A run of ones, rotated and repeated.
+fn mask(rng: &mut Rng, bits: u32) -> u64 {
+    let sizes = [2, 4, 8, 16, 32, 64];
+    let size = sizes[rng.below(if bits == 32 { 5 } else { 6 }) as usize];
+    let ones = u64::MAX >> (65 - size + rng.below(size - 1));
+    let repeated = (0..64).step_by(size as usize).fold(0, |all, at| all | ones << at);
+    repeated.rotate_left(rng.below(64) as u32)
 }
 
 fn accesses(rng: &mut Rng, cases: &mut Cases) {
@@ -287,6 +352,10 @@ fn what_has_no_encoding_is_an_error() {
     );
     assert!(emit::ubfx(x(0), x(1), 60, 5).is_err() && emit::ubfx(x(0), x(1), 60, 0).is_err());
     assert!(emit::stxr(Size::Word, x(1), x(1), x(2)).is_err());
+    for mask in [0, u64::MAX, 5, 0x1234_5678, 0xff00_00ff_00ff_00ff] {
+        assert!(emit::and_mask(x(0), x(1), mask).is_err(), "{mask:#x}");
+    }
+    assert!(emit::ldrs(Size::Double, x(0), Address::at(x(1))).is_err());
     let register = Reg::SP;
     assert_eq!(emit::br(Reg::SP), Err(EncodeError::Register { name: "br", register }));
     assert!(emit::add_imm(x(0), Reg::ZERO, 1).is_err() && emit::add(x(0), Reg::SP, x(1)).is_err());

@@ -87,6 +87,15 @@ pub fn ldr(size: Size, register: Reg, address: Address) -> Encoded {
     one("ldr", 0x3840_0000 | (size as u32) << 30, size as u32, register.plain("ldr")?, address)
 }
 
+/// `ldrsb Xt`, `ldrsh Xt`, `ldrsw Xt`: with the sign above. Distances as in [`ldr`].
+pub fn ldrs(size: Size, register: Reg, address: Address) -> Encoded {
+    distinct("ldrs", &[register], address)?;
+    if size == Size::Double {
+        return Err(EncodeError::Operand { name: "ldrs", value: 8 });
+    }
+    one("ldrs", 0x3880_0000 | (size as u32) << 30, size as u32, register.plain("ldrs")?, address)
+}
+
 /// `str Xt`, `str Wt`, `strh`, `strb`.
 pub fn str(size: Size, register: Reg, address: Address) -> Encoded {
     distinct("str", &[register], address)?;

@@ -4,17 +4,22 @@
 //! [`Asm`] puts words one behind the other and has labels. The pages of chapter C6 have the
 //! encodings; the tests compare each function with an independent assembler.
 
+mod arith;
 mod asm;
 mod branch;
 mod memory;
 
+pub use arith::{
+    and_mask, asr, clz, cmn_imm, eor_mask, extr, lsl, lsr, msub, narrow, neg, orr_mask, rev, rev16, rev32, sbfx, sdiv,
+    tst, tst_mask, ubfiz, udiv, umulh,
+};
 pub use asm::{Asm, Label};
 pub use branch::{
     Cond, adr, adrp, b, b_cond, bl, blr, br, brk, bti, cbnz, cbz, invert, ldr_literal, nop, ret, svc, tbnz, tbz,
 };
 pub use memory::{
-    Address, Barrier, Size, Update, dmb, ldadd, ldar, ldaxr, ldp, ldp_vector, ldr, ldr_vector, ldxr, mrs, msr, stlr,
-    stlxr, stp, stp_vector, str, str_half_vector, str_vector, stxr, swp, system,
+    Address, Barrier, Size, Update, dmb, ldadd, ldar, ldaxr, ldp, ldp_vector, ldr, ldr_vector, ldrs, ldxr, mrs, msr,
+    stlr, stlxr, stp, stp_vector, str, str_half_vector, str_vector, stxr, swp, system,
 };
 
 use crate::insn::RegisterSet;
