@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a64, x86};
+use crate::{Isa, Va, a32, a64, x86};
 
 /// What is fixed for an instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +74,8 @@ impl Isa {
             Isa::X86 => &x86::LIMITS_32,
             Isa::X64 => &x86::LIMITS_64,
             Isa::A64 => &a64::LIMITS,
+            Isa::A32 => &a32::LIMITS_A32,
+            Isa::T32 => &a32::LIMITS_T32,
             #[cfg(feature = "toy")]
             Isa::Toy => &toy::LIMITS,
         }
