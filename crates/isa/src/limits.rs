@@ -47,6 +47,9 @@ pub struct Limits {
     pub exclusive: bool,
     /// Where a page asks for that, an indirect branch to anything but a mark faults.
     pub guards_targets: bool,
+    /// Compilers write data between instructions, so what lies behind data may be read at the wrong
+    /// places.
+    pub data_in_code: bool,
     /// A byte at the start of an instruction that programs may jump over.
     pub skipped_prefix: Option<u8>,
     /// Functions may take their arguments off the stack when they return.

@@ -1,5 +1,7 @@
 //! Decode: one instruction with its address, and what the planner asks about it.
 
+use std::collections::BTreeSet;
+
 use super::class::{ALWAYS, Class, Op, arm, thumb, wide};
 use super::{FP, INSN_MAX, LINK, PC, SP, bit, bits};
 use crate::insn::{DecodeError, Flow};
@@ -146,9 +148,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One instruction behind the other, up to the first error.
+/// One instruction behind the other, up to the first error. What instructions load as literals is
+/// data when its turn comes.
 pub struct Sweep<'a> {
     reader: Reader<'a>,
+    /// Literals that are still to come, a word each.
+    literals: BTreeSet<Va>,
     /// None behind an error.
     at: Option<Va>,
 }
@@ -157,7 +162,22 @@ impl<'a> Sweep<'a> {
     /// Of `bytes`, which lie at `at`.
     #[must_use]
     pub fn new(isa: Isa, bytes: &'a [u8], at: Va) -> Sweep<'a> {
-        Sweep { reader: Reader::new(isa, bytes, at), at: Some(at) }
+        Sweep { reader: Reader::new(isa, bytes, at), literals: BTreeSet::new(), at: Some(at) }
+    }
+}
+
+impl Sweep<'_> {
+    /// The literal at an address.
+    fn literal(&mut self, at: Va) -> Option<Insn> {
+        while let Some(first) = self.literals.first().filter(|first| **first < at).copied() {
+            self.literals.remove(&first);
+        }
+        let here = at.0 % 4 == 0 && self.literals.remove(&at);
+        let offset = usize::try_from(at.since(self.reader.base)).ok().filter(|_| here)?;
+        let word = self.reader.code.get(offset..offset.checked_add(4)?)?;
+        let word = u32::from_le_bytes(word.try_into().ok()?);
+        let first = Op::new(Class::Data, word, 4, self.reader.isa == Isa::T32);
+        Some(Insn { va: at, first, it: 0, more: [(0, 0); BLOCK - 1] })
     }
 }
 
@@ -166,8 +186,15 @@ impl Iterator for Sweep<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.at.filter(|at| (at.since(self.reader.base) as usize) < self.reader.code.len())?;
-        let insn = self.reader.at(at);
+        let insn = self.literal(at).map_or_else(|| self.reader.at(at), Ok);
         self.at = insn.ok().map(|insn| insn.next());
+        for (va, op) in insn.iter().flat_map(Insn::places) {
+            let loads = matches!(op.class, Class::Load | Class::VectorLoad);
+            let Some(target) = op.operand(va).filter(|target| loads && *target > va) else { continue };
+            // A second word, where two are loaded.
+            let double = op.writes.count_ones() > 1 || op.class == Class::VectorLoad && bit(op.word, 8);
+            self.literals.extend([target, target.plus(Len(if double { 4 } else { 0 }))]);
+        }
         Some(insn)
     }
 }
@@ -277,7 +304,7 @@ impl Insn {
             Class::SupervisorCall => Flow::Syscall,
             Class::Breakpoint => Flow::Interrupt,
             Class::Udf if op.is_kernels_breakpoint() => Flow::Interrupt,
-            Class::Udf => Flow::Stop,
+            Class::Udf | Class::Data => Flow::Stop,
             _ if !op.writes_pc() => Flow::Next,
             Class::Address if op.is_always() => Flow::Jump(target()),
             Class::Address => Flow::Branch(target()),
@@ -304,10 +331,10 @@ impl Insn {
         self.plain().is_some_and(|op| op.is_nop())
     }
 
-    /// A nop, a breakpoint, or zeros: `movs r0, r0` and `andeq r0, r0, r0`.
+    /// A nop, a breakpoint, a literal, or zeros: `movs r0, r0` and `andeq r0, r0, r0`.
     #[must_use]
     pub fn is_filler(&self) -> bool {
-        let zeros = self.single().is_some_and(|op| op.word == 0);
+        let zeros = self.single().is_some_and(|op| op.word == 0 || op.class == Class::Data);
         self.is_nop() || self.is_breakpoint() || zeros
     }
 

@@ -26,6 +26,7 @@ pub const LIMITS_A32: Limits = Limits {
     operand_slack: 0,
     exclusive: true,
     guards_targets: false,
+    data_in_code: true,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,

@@ -60,6 +60,7 @@ impl Op {
             Class::Load if self.base == Some(PC) && self.offset().is_some() && self.writes.count_ones() == 1 => {
                 write!(f, "ldr{condition}{wide} {}, {target}", first(self.writes))
             }
+            Class::Data => write!(f, ".word 0x{:x}", self.word),
             class => {
                 let (suffix, digits) = match (self.thumb, self.len) {
                     (true, 2) => (".n", 4),

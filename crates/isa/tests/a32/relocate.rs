@@ -288,10 +288,10 @@ fn differential(isa: Isa, all: usize, seed: u64) {
 
 #[test]
 fn copies_of_a32_do_what_the_instruction_does() {
-    differential(Isa::A32, count("SIDESTEP_A32_RUNS", 10_000), 77);
+    differential(Isa::A32, count("SIDESTEP_A32_RUNS", 8_000), 77);
 }
 
 #[test]
 fn copies_of_t32_do_what_the_instruction_does() {
-    differential(Isa::T32, count("SIDESTEP_A32_RUNS", 10_000), 78);
+    differential(Isa::T32, count("SIDESTEP_A32_RUNS", 8_000), 78);
 }

@@ -87,6 +87,8 @@ pub enum Class {
     VectorLoad,
     /// `vstr`, `vstm`, `vst1` and their like.
     VectorStore,
+    /// A literal: data between instructions, which some instruction in front of it loads.
+    Data,
 }
 
 /// The condition that always holds.
