@@ -21,6 +21,7 @@ pub mod patch;
 pub mod relocate;
 pub(crate) mod scan;
 mod stack;
+mod sweep;
 pub(crate) mod syscalls;
 mod text;
 pub(crate) mod thunk;
@@ -28,9 +29,10 @@ mod usage;
 pub(crate) mod vectors;
 
 pub use class::{Class, Op};
-pub use decode::{Insn, Reader, Sweep, decode};
+pub use decode::{Insn, decode};
 pub use limits::{LIMITS_A32, LIMITS_T32};
 pub use relocate::{Unsupported, relocate, relocated_len};
+pub use sweep::{Reader, Sweep};
 
 /// Bytes of the longest instruction: an `it` with four instructions.
 pub const INSN_MAX: usize = 18;

@@ -1,7 +1,7 @@
 //! Vector registers that code uses ([`crate::vectors`]).
 
 use super::class::Class;
-use super::decode::Sweep;
+use super::sweep::Sweep;
 use crate::{Isa, Va};
 
 /// See [`crate::vectors::vectors_used`]. A superset: all of them, if there is one.
