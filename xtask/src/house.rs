@@ -134,8 +134,9 @@ fn a_comment_without_a_reason_is_found() {
 
 /// Where an instruction set is at home: its own folders, the faces that choose between these, and
 /// what reads its assembly.
-const ISA_ROOMS: [&str; 19] = [
+const ISA_ROOMS: [&str; 20] = [
     "isa/src/x86/",
+    "isa/src/a32/",
     "isa/src/a64/",
     "isa/src/toy/",
     "isa/src/lib.rs",
@@ -170,7 +171,20 @@ fn words_of_an_isa(text: &str) -> Vec<String> {
         found.extend(words.filter(|word| REGISTERS.contains(word)).map(str::to_owned));
         let texts = line.split('"').skip(1).step_by(2);
         found.extend(texts.filter(|text| matches!(*text, "r15" | "orig_ax")).map(str::to_owned));
-        let names = ["Isa::X86", "Isa::X64", "Isa::A64", "x86::", "a64::", "Syntax::X", "0xe9", "0xcc", "iced_x86"];
+        let names = [
+            "Isa::X86",
+            "Isa::X64",
+            "Isa::A64",
+            "Isa::A32",
+            "Isa::T32",
+            "x86::",
+            "a64::",
+            "a32::",
+            "Syntax::X",
+            "0xe9",
+            "0xcc",
+            "iced_x86",
+        ];
         found.extend(names.iter().filter(|name| code.contains(**name)).map(|name| (*name).to_owned()));
     }
     found

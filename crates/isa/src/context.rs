@@ -10,6 +10,8 @@ pub enum CallingConvention {
     /// "Procedure Call Standard for the Arm 64-bit Architecture": floating-point members have a
     /// register each, large structures are passed by their address.
     Aapcs64,
+    /// "Procedure Call Standard for the Arm Architecture": words in four registers.
+    Aapcs32,
 }
 
 /// Where the registers are in the context. Offsets are in bytes from its start.

@@ -22,6 +22,8 @@ pub fn prepare(isa: Isa, bytes: &[u8]) -> Option<Emulated> {
     match isa {
         Isa::X86 | Isa::X64 => x86::emulate::prepare(isa, bytes).map(|op| Emulated(op.to_words())),
         Isa::A64 => a64::emulate::prepare(bytes).map(|op| Emulated(op.to_words())),
+        // All run in their copies.
+        Isa::A32 | Isa::T32 => None,
         #[cfg(feature = "toy")]
         Isa::Toy => toy::prepare(bytes),
     }

@@ -12,7 +12,7 @@ use crate::{Isa, a64, x86};
 pub fn stack_check(isa: Isa, code: &[u8]) -> Option<(usize, usize)> {
     match isa {
         Isa::X64 => x86::go::stack_check(code),
-        Isa::X86 => None,
+        Isa::X86 | Isa::A32 | Isa::T32 => None,
         Isa::A64 => a64::go::stack_check(code),
         #[cfg(feature = "toy")]
         Isa::Toy => None,

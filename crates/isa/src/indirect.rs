@@ -10,7 +10,7 @@
 use crate::insn::Insn;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a64, x86};
+use crate::{Isa, Va, a32, a64, x86};
 
 /// Where the target of an indirect jump comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +97,10 @@ pub fn indirect_jumps(
             a64::indirect::Body::new(insns.into_iter().filter_map(Insn::a64).collect(), &thunk)
                 .indirect_jumps()
                 .collect()
+        }
+        Isa::A32 | Isa::T32 => {
+            let thunk = |at| a32::thunk::thunk(at, |va| insn(va).and_then(Insn::a32));
+            a32::indirect::indirect_jumps(&insns.into_iter().filter_map(Insn::a32).collect::<Vec<_>>(), &thunk)
         }
         #[cfg(feature = "toy")]
         Isa::Toy => toy::indirect_jumps(&insns),

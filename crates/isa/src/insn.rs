@@ -10,10 +10,12 @@ use core::fmt;
 use crate::passed::Passed;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a64, x86};
+use crate::{Isa, Va, a32, a64, x86};
 
 /// Bytes of the longest instruction of all instruction sets.
-pub const INSN_MAX: usize = x86::decode::INSN_MAX;
+pub const INSN_MAX: usize = a32::INSN_MAX;
+
+const _: () = assert!(INSN_MAX >= x86::decode::INSN_MAX);
 
 /// Bytes that are no instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -85,6 +87,8 @@ pub enum Insn {
     X86(x86::Insn),
     /// Of A64.
     A64(a64::Insn),
+    /// Of A32 or T32.
+    A32(a32::Insn),
     /// Of the instruction set of the tests.
     #[cfg(feature = "toy")]
     Toy(toy::Insn),
@@ -96,6 +100,7 @@ macro_rules! ask {
         match $insn {
             Insn::X86($own) => $answer,
             Insn::A64($own) => $answer,
+            Insn::A32($own) => $answer,
             #[cfg(feature = "toy")]
             Insn::Toy($own) => $answer,
         }
@@ -118,6 +123,7 @@ pub fn decode(isa: Isa, bytes: &[u8], at: Va) -> Result<Insn, DecodeError> {
     match isa {
         Isa::X86 | Isa::X64 => x86::decode(isa, bytes, at).map(Insn::X86),
         Isa::A64 => a64::decode(bytes, at).map(Insn::A64),
+        Isa::A32 | Isa::T32 => a32::decode(isa, bytes, at).map(Insn::A32),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::decode(bytes, at).map(Insn::Toy),
     }
@@ -130,6 +136,8 @@ pub enum Reader<'a> {
     X86(x86::Reader<'a>),
     /// Of A64.
     A64(a64::Reader<'a>),
+    /// Of A32 or T32.
+    A32(a32::Reader<'a>),
     /// Of the instruction set of the tests.
     #[cfg(feature = "toy")]
     Toy(toy::Reader<'a>),
@@ -142,6 +150,7 @@ impl<'a> Reader<'a> {
         match isa {
             Isa::X86 | Isa::X64 => Reader::X86(x86::Reader::new(isa, code, base)),
             Isa::A64 => Reader::A64(a64::Reader::new(code, base)),
+            Isa::A32 | Isa::T32 => Reader::A32(a32::Reader::new(isa, code, base)),
             #[cfg(feature = "toy")]
             Isa::Toy => Reader::Toy(toy::Reader::new(code, base)),
         }
@@ -155,6 +164,7 @@ impl<'a> Reader<'a> {
         match self {
             Reader::X86(reader) => reader.at(at).map(Insn::X86),
             Reader::A64(reader) => reader.at(at).map(Insn::A64),
+            Reader::A32(reader) => reader.at(at).map(Insn::A32),
             #[cfg(feature = "toy")]
             Reader::Toy(reader) => reader.at(at).map(Insn::Toy),
         }
@@ -175,6 +185,7 @@ pub fn sweep(isa: Isa, bytes: &[u8], at: Va) -> Sweep<'_> {
     match isa {
         Isa::X86 | Isa::X64 => Sweep::X86(x86::Sweep::new(isa, bytes, at)),
         Isa::A64 => Sweep::A64(a64::Sweep::new(bytes, at)),
+        Isa::A32 | Isa::T32 => Sweep::A32(a32::Sweep::new(isa, bytes, at)),
         #[cfg(feature = "toy")]
         Isa::Toy => Sweep::Toy(toy::Sweep::new(bytes, at)),
     }
@@ -187,6 +198,8 @@ pub enum Sweep<'a> {
     X86(x86::Sweep<'a>),
     /// Of A64.
     A64(a64::Sweep<'a>),
+    /// Of A32 or T32.
+    A32(a32::Sweep<'a>),
     /// Of the instruction set of the tests.
     #[cfg(feature = "toy")]
     Toy(toy::Sweep<'a>),
@@ -199,6 +212,7 @@ impl Iterator for Sweep<'_> {
         match self {
             Sweep::X86(sweep) => sweep.next().map(|insn| insn.map(Insn::X86)),
             Sweep::A64(sweep) => sweep.next().map(|insn| insn.map(Insn::A64)),
+            Sweep::A32(sweep) => sweep.next().map(|insn| insn.map(Insn::A32)),
             #[cfg(feature = "toy")]
             Sweep::Toy(sweep) => sweep.next().map(|insn| insn.map(Insn::Toy)),
         }
@@ -220,6 +234,14 @@ impl Insn {
     pub(crate) fn a64(self) -> Option<a64::Insn> {
         match self {
             Insn::A64(insn) => Some(insn),
+            _ => None,
+        }
+    }
+
+    /// The instruction of A32 or T32, if it is one.
+    pub(crate) fn a32(self) -> Option<a32::Insn> {
+        match self {
+            Insn::A32(insn) => Some(insn),
             _ => None,
         }
     }
@@ -262,11 +284,15 @@ impl Insn {
         ask!(self, insn => insn.condition())
     }
 
-    /// Whether execution can reach the next instruction: directly, or by a return from a call, trap
-    /// or system call.
+    /// Whether execution can reach the next instruction: directly, by a return from a call, trap or
+    /// system call, or because a condition does not hold. Returns and jumps through a register may
+    /// have one.
     #[must_use]
     pub fn falls_through(&self) -> bool {
-        self.flow().falls_through()
+        match self {
+            Insn::A32(insn) => insn.falls_through(),
+            _ => self.flow().falls_through(),
+        }
     }
 
     /// An instruction without any effect, of any length. Hints to the CPU are none.

@@ -8,6 +8,7 @@
 //! `docs/internals/porting.md` lists what a new folder has to have.
 #![forbid(unsafe_code)]
 
+pub mod a32;
 pub mod a64;
 pub mod addr;
 pub mod context;
@@ -49,6 +50,10 @@ pub enum Isa {
     X64,
     /// A64: 64-bit code of Arm, little-endian.
     A64,
+    /// A32: 32-bit code of Arm, little-endian, in words.
+    A32,
+    /// T32: the same in halfwords (Thumb-2).
+    T32,
     /// The instruction set of the tests, of a fixed length.
     #[cfg(feature = "toy")]
     Toy,

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a64, x86};
+use crate::{Isa, Va, a32, a64, x86};
 
 /// What is fixed for an instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +47,9 @@ pub struct Limits {
     pub exclusive: bool,
     /// Where a page asks for that, an indirect branch to anything but a mark faults.
     pub guards_targets: bool,
+    /// Compilers write data between instructions, so what lies behind data may be read at the wrong
+    /// places.
+    pub data_in_code: bool,
     /// A byte at the start of an instruction that programs may jump over.
     pub skipped_prefix: Option<u8>,
     /// Functions may take their arguments off the stack when they return.
@@ -74,6 +77,8 @@ impl Isa {
             Isa::X86 => &x86::LIMITS_32,
             Isa::X64 => &x86::LIMITS_64,
             Isa::A64 => &a64::LIMITS,
+            Isa::A32 => &a32::LIMITS_A32,
+            Isa::T32 => &a32::LIMITS_T32,
             #[cfg(feature = "toy")]
             Isa::Toy => &toy::LIMITS,
         }

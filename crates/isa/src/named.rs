@@ -1,16 +1,19 @@
 //! Addresses that instructions name, one by one or several together.
 
 use crate::Va;
+use crate::a32::pages::Halves;
 use crate::a64::pages::Pages;
 use crate::insn::Insn;
 
 /// What has to be known of the instructions before. Where an instruction names an address by
-/// itself, that is nothing; on A64, one of two has the page and the other one the rest.
+/// itself, that is nothing; on A64, one of two has the page and the other one the rest, and on A32 and T32
+/// each has a half.
 ///
 /// Instructions are taken one behind the other, as they lie in memory.
 #[derive(Clone, Default, Debug)]
 pub struct Named {
     pages: Pages,
+    halves: Halves,
 }
 
 impl Named {
@@ -29,6 +32,7 @@ impl Named {
     pub fn step(&mut self, insn: &Insn) -> Option<Va> {
         match insn {
             Insn::A64(insn) => self.pages.step(insn),
+            Insn::A32(insn) => self.halves.step(insn),
             _ => insn.address_candidate(),
         }
     }

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a64, x86};
+use crate::{Isa, Va, a32, a64, x86};
 
 /// A branch from generated code does not reach its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -22,6 +22,7 @@ pub fn jump(isa: Isa, site: Va, to: Va) -> Result<Vec<u8>, OutOfReach> {
     match isa {
         Isa::X86 | Isa::X64 => x86::emit::jump_patch(isa, site, to).map(|bytes| bytes.to_vec()),
         Isa::A64 => a64::patch::jump(site, to).map(|bytes| bytes.to_vec()),
+        Isa::A32 | Isa::T32 => a32::patch::jump(isa, site, to).map(|bytes| bytes.to_vec()),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::jump(site, to),
     }
@@ -41,6 +42,7 @@ pub fn jump_target(isa: Isa, bytes: &[u8], at: Va) -> Option<Va> {
     match isa {
         Isa::X86 | Isa::X64 => x86::emit::jump_patch_target(isa, bytes, at),
         Isa::A64 => a64::patch::jump_target(bytes, at),
+        Isa::A32 | Isa::T32 => a32::patch::jump_target(isa, bytes, at),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::jump_target(bytes, at),
     }
@@ -62,6 +64,7 @@ pub fn is_one_write(isa: Isa, old: &[u8], new: &[u8]) -> bool {
     match isa {
         Isa::X86 | Isa::X64 => false,
         Isa::A64 => a64::patch::is_one_write(old, new),
+        Isa::A32 | Isa::T32 => a32::patch::is_one_write(isa, old, new),
         #[cfg(feature = "toy")]
         Isa::Toy => old.len() == toy::WORD && new.len() == toy::WORD,
     }

@@ -3,7 +3,7 @@
 use crate::insn::DecodeError;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a64, x86};
+use crate::{Isa, Va, a32, a64, x86};
 
 /// Why an instruction cannot be relocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -38,6 +38,9 @@ pub enum Unsupported {
     /// Of A64.
     #[error(transparent)]
     A64(a64::Unsupported),
+    /// Of A32 or T32.
+    #[error(transparent)]
+    A32(a32::Unsupported),
 }
 
 /// Appends the copy of the instruction at the start of `bytes`, which lies at `from`, for the
@@ -57,6 +60,7 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
     match isa {
         Isa::X86 | Isa::X64 => x86::relocate(isa, bytes, from, to, out),
         Isa::A64 => a64::relocate(bytes, from, to, out),
+        Isa::A32 | Isa::T32 => a32::relocate(isa, bytes, from, to, out),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::relocate(bytes, from, to, out),
     }
@@ -71,6 +75,7 @@ pub fn relocated_len(isa: Isa, bytes: &[u8], from: Va) -> Result<usize, Relocate
     match isa {
         Isa::X86 | Isa::X64 => x86::relocated_len(isa, bytes, from),
         Isa::A64 => a64::relocated_len(bytes, from),
+        Isa::A32 | Isa::T32 => a32::relocated_len(isa, bytes, from),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::relocated_len(bytes, from),
     }

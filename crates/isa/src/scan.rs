@@ -3,7 +3,7 @@
 
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, ObjectCode, Va, a64, x86};
+use crate::{Isa, ObjectCode, Va, a32, a64, x86};
 
 /// What an instruction at some byte would refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +52,7 @@ pub fn distances(isa: Isa, start: Va, bytes: &[u8], found: impl FnMut(Distance))
     match isa {
         Isa::X86 | Isa::X64 => x86::scan::distances(isa, start, bytes, found),
         Isa::A64 => a64::scan::distances(start, bytes, found),
+        Isa::A32 | Isa::T32 => a32::scan::distances(isa, start, bytes, found),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::distances(start, bytes, found),
     }
@@ -63,6 +64,7 @@ pub fn references(code: &ObjectCode<'_>, start: Va, bytes: &[u8], found: &mut dy
     match code.isa {
         Isa::X86 | Isa::X64 => x86::scan::references(code, start, bytes, found),
         Isa::A64 => a64::scan::references(start, bytes, found),
+        Isa::A32 | Isa::T32 => a32::scan::references(code.isa, start, bytes, found),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::references(start, bytes, found),
     }

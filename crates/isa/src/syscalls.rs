@@ -3,7 +3,7 @@
 use crate::insn::RegisterSet;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, a64, x86};
+use crate::{Isa, a32, a64, x86};
 
 /// The instructions that make a system call, as the bytes that they begin with.
 #[must_use]
@@ -11,6 +11,7 @@ pub fn calls(isa: Isa) -> &'static [&'static [u8]] {
     match isa {
         Isa::X86 | Isa::X64 => x86::syscalls::calls(isa),
         Isa::A64 => a64::syscalls::CALLS,
+        Isa::A32 | Isa::T32 => a32::syscalls::calls(isa),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::SYSTEM_CALLS,
     }
@@ -29,6 +30,7 @@ pub fn sets_number(isa: Isa, bytes: &[u8]) -> Option<(usize, Option<u32>)> {
     match isa {
         Isa::X86 | Isa::X64 => x86::syscalls::sets_number(isa, bytes),
         Isa::A64 => a64::syscalls::sets_number(bytes),
+        Isa::A32 | Isa::T32 => a32::syscalls::sets_number(isa, bytes),
         #[cfg(feature = "toy")]
         Isa::Toy => None,
     }
@@ -40,6 +42,7 @@ pub fn number_register(isa: Isa) -> RegisterSet {
     match isa {
         Isa::X86 | Isa::X64 => x86::emit::Reg::Rax.bit(),
         Isa::A64 => a64::syscalls::NUMBER,
+        Isa::A32 | Isa::T32 => a32::syscalls::NUMBER,
         #[cfg(feature = "toy")]
         Isa::Toy => 0,
     }

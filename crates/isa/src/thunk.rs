@@ -3,7 +3,7 @@
 use crate::insn::Insn;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a64, x86};
+use crate::{Isa, Va, a32, a64, x86};
 
 /// Whether a jump to `at` is one to the address in a register. Compilers make such code in place of
 /// indirect jumps. `insn`: the instruction at an address.
@@ -11,6 +11,7 @@ pub fn is_thunk(isa: Isa, at: Va, insn: impl Fn(Va) -> Option<Insn>) -> bool {
     match isa {
         Isa::X86 | Isa::X64 => x86::thunk::thunk(at, |va| insn(va).and_then(Insn::x86)).is_some(),
         Isa::A64 => a64::thunk::thunk(at, |va| insn(va).and_then(Insn::a64)).is_some(),
+        Isa::A32 | Isa::T32 => a32::thunk::thunk(at, |va| insn(va).and_then(Insn::a32)).is_some(),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::is_thunk(at, insn),
     }

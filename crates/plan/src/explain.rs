@@ -154,7 +154,7 @@ mod tests {
     use sidestep_isa::{Len, Va};
 
     fn insn(va: u64, code: &[u8]) -> DisplacedInsn {
-        let mut bytes = [0; 15];
+        let mut bytes = [0; sidestep_isa::INSN_MAX];
         bytes[..code.len()].copy_from_slice(code);
         DisplacedInsn { va: Va(va), bytes, len: code.len() as u8 }
     }

@@ -9,7 +9,7 @@ use crate::elf::{Elf, Section, word};
 use crate::function::{Function, FunctionKind};
 use crate::lsda::Landings;
 use crate::reloc::{PATCHABLE, Relocations, SEQUENCES, XRAY};
-use crate::{rewritten, symtab};
+use crate::{exidx, rewritten, symtab};
 
 /// What every library has that Mono has compiled ahead of time (`mono/mini/aot-compiler.c`).
 const MONO: &str = "mono_aot_file_info";
@@ -22,7 +22,8 @@ pub(crate) fn collect(
     relocations: &Relocations,
     go: bool,
 ) -> Result<ObjectCode<'static>, &'static str> {
-    let frames = eh::read(elf)?;
+    let mut frames = eh::read(elf)?;
+    exidx::read(elf, &mut frames.landings)?;
     let ranges = elf.text_ranges();
     let Landings { pads, protected } = frames.landings;
     let mut code = ObjectCode { landing_pads: pads, protected, go, ..ObjectCode::new(elf.isa) };
@@ -48,23 +49,31 @@ pub(crate) fn collect(
     code.extents.extend(frames.extents);
 
     let special = [object::elf::DT_INIT, object::elf::DT_FINI].map(i64::from).into_iter();
-    let beginnings = special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]);
-    let mut beginnings: Vec<Va> = beginnings.collect();
+    let begin = special.flat_map(|tag| elf.dynamic(tag)).map(Va).chain([elf.entry]);
+    let mut beginnings: Vec<Va> = begin.collect();
     for section in elf.sections.iter().filter(|section| section.is_array()) {
         let bytes = elf.data(section)?;
         let words = (0..bytes.len() / elf.word()).map(|i| i * elf.word());
         beginnings.extend(words.map(|at| relocations.stored(elf.word(), section.va, bytes, at)));
     }
-    code.beginnings = beginnings.into_iter().filter(|va| ranges.contain(*va)).collect();
+    // Pointers to code say more than where it is.
+    beginnings.retain(|va| !arch::is_foreign(elf.isa, *va));
+    let place = |va: Va| arch::code(elf.isa, va);
+    code.beginnings = beginnings.into_iter().map(place).filter(|va| ranges.contain(*va)).collect();
     code.labels = labels.iter().chain(&code.beginnings).copied().collect();
-    code.labels.retain(|va| ranges.contain(*va));
-    code.labels.sort_unstable();
-    code.labels.dedup();
-
-    code.pointers = relocations.values.iter().copied().filter(|va| ranges.contain(*va)).collect();
+    // Where bit 0 says what code is, an address without it may be of a label, but of no function.
+    let pointers = |found: &mut dyn Iterator<Item = Va>, code: &mut ObjectCode<'_>| {
+        for va in found.filter(|va| ranges.contain(place(*va))) {
+            match arch::is_foreign(elf.isa, va) {
+                true => code.labels.push(place(va)),
+                false => code.pointers.push(place(va)),
+            }
+        }
+    };
+    pointers(&mut relocations.values.iter().copied(), &mut code);
     if elf.e_type == object::elf::ET_EXEC {
         for section in data(elf)?.iter().filter(|section| ![PATCHABLE, XRAY].contains(&section.name)) {
-            code.pointers.extend(words(elf.isa, section).filter(|va| ranges.contain(*va)));
+            pointers(&mut words(elf.isa, section), &mut code);
         }
         // Text may hold tables of absolute addresses, too. Where words of text are taken for
         // addresses anyway, the analysis finds them.
@@ -72,6 +81,9 @@ pub(crate) fn collect(
             code.pointers.extend(tables(words(elf.isa, &section), |va| ranges.contain(va)));
         }
     }
+    code.labels.retain(|va| ranges.contain(*va));
+    code.labels.sort_unstable();
+    code.labels.dedup();
     code.pointers.sort_unstable();
     code.pointers.dedup();
     code.restartable = restartable(elf, relocations)?;

@@ -12,6 +12,7 @@ use sidestep_isa::{FileOff, Isa, Len, Va};
 use crate::arch;
 use crate::error::ObjectError;
 use crate::image::Image;
+use crate::symtab;
 
 /// Longer section names are cut.
 const NAME_MAX: usize = 256;
@@ -184,6 +185,7 @@ impl Elf {
         let (e_type, entry) = (header.e_type(LE), Va(header.e_entry(LE).into()));
         let mut elf = Elf { image, isa, e_type, entry, segments, sections, interpreter, build_id: None };
         elf.build_id = elf.find_build_id();
+        elf.isa = arch::most(isa, symtab::functions(&elf).into_iter());
         Ok(elf)
     }
 

@@ -31,6 +31,7 @@ mod eh;
 mod elf;
 mod error;
 mod executable;
+mod exidx;
 mod function;
 mod go;
 mod image;

@@ -107,8 +107,14 @@ pub(crate) fn read(
         if !defined || st_type == elf::STT_TLS || !text.contain(va) {
             continue;
         }
+        let is_function = matches!(st_type, elf::STT_FUNC | elf::STT_GNU_IFUNC);
+        if !is_function && name(strings, &symbol).is_some_and(|name| arch::is_mapping(elf.isa, name)) {
+            continue;
+        }
+        let foreign = is_function && arch::is_foreign(elf.isa, va);
+        let va = arch::code(elf.isa, va);
         out.labels.push(va);
-        if !matches!(st_type, elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+        if !is_function || foreign {
             continue;
         }
         let name = name(strings, &symbol).ok_or("a symbol's name is outside of the string table")?;
@@ -155,6 +161,18 @@ pub(crate) fn find(elf: &Elf, wanted: &str) -> Option<(Va, Len)> {
         }
     }
     found.map(|(_, va, size)| (va, size))
+}
+
+/// Addresses of all functions that are there, as the tables have them. With what is not readable,
+/// nothing is found.
+pub(crate) fn functions(elf: &Elf) -> Vec<Va> {
+    let mut found = Vec::new();
+    for table in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+        let Ok(Some((symbols, _))) = entries(elf, table) else { continue };
+        let is_there = |symbol: &&Symbol| symbol.kind() == elf::STT_FUNC && symbol.section != elf::SHN_UNDEF;
+        found.extend(symbols.iter().filter(is_there).map(|symbol| symbol.va));
+    }
+    found
 }
 
 /// Whether other objects can see a symbol of the object.

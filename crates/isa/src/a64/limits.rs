@@ -30,6 +30,7 @@ pub const LIMITS: Limits = Limits {
     operand_slack: 4095,
     exclusive: true,
     guards_targets: true,
+    data_in_code: false,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,

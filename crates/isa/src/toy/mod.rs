@@ -52,6 +52,7 @@ pub const LIMITS: Limits = Limits {
     operand_slack: 0,
     exclusive: false,
     guards_targets: false,
+    data_in_code: false,
     skipped_prefix: None,
     drops_arguments: false,
     words_name_code: true,

@@ -32,6 +32,7 @@ pub const LIMITS_64: Limits = Limits {
     // Linux has no such pages for programs.
     guards_targets: false,
     // `lock`, which glibc jumps over on one CPU.
+    data_in_code: false,
     skipped_prefix: Some(0xf0),
     drops_arguments: false,
     words_name_code: true,

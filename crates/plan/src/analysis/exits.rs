@@ -343,6 +343,8 @@ impl Walk<'_, '_> {
         let stack = self.states.get(&va).copied().unwrap_or(Stack::UNKNOWN);
         let after = stack.after(&insn);
         match insn.flow() {
+            // With a condition, it is an exit at times.
+            Flow::Return | Flow::JumpIndirect if insn.falls_through() => return Err(NoExits::Ambiguous { at: va }),
             Flow::Return => match insn.dropped_by_return().unwrap_or(0) {
                 1.. if !self.index.code().isa.limits().drops_arguments => {
                     return Err(NoExits::DropsArguments { at: va });

@@ -198,7 +198,7 @@ pub(crate) fn sweep(
             if stretch.borders != Borders::Gap {
                 linear(code, stretch, bytes, starts, &mut found);
             }
-            if stretch.borders == Borders::Gap || stretch.fault.is_some() {
+            if stretch.borders == Borders::Gap || stretch.fault.is_some() || code.isa.limits().data_in_code {
                 everywhere(code, stretch.start, bytes, &mut found);
             }
         }

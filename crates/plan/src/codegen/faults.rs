@@ -57,7 +57,7 @@ pub fn places(plan: &Plan, detour: &Detour) -> Vec<CopyPair> {
 fn push_of_call(isa: Isa) -> Option<u16> {
     match isa {
         Isa::X86 | Isa::X64 => Some(sidestep_isa::x86::relocate::push_of_call(isa) as u16),
-        Isa::A64 => None,
+        Isa::A64 | Isa::A32 | Isa::T32 => None,
         #[cfg(feature = "toy")]
         Isa::Toy => None,
     }
@@ -69,6 +69,7 @@ fn saves(detour: &Detour) -> Vec<CopyPair> {
     match detour.isa {
         Isa::X86 | Isa::X64 => x86::faults::saves(detour),
         Isa::A64 => a64::faults::saves(detour),
+        Isa::A32 | Isa::T32 => Vec::new(),
         #[cfg(feature = "toy")]
         Isa::Toy => Vec::new(),
     }

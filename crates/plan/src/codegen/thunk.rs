@@ -200,7 +200,7 @@ impl Places {
 pub fn lookup_is_low(isa: Isa) -> bool {
     match isa {
         Isa::X86 | Isa::X64 => true,
-        Isa::A64 => false,
+        Isa::A64 | Isa::A32 | Isa::T32 => false,
         #[cfg(feature = "toy")]
         Isa::Toy => false,
     }
@@ -222,6 +222,8 @@ pub fn thunks(
         Isa::X86 => x86::thunk::short::thunks(at, env, enter, programs),
         Isa::X64 => x86::thunk::thunks(at, env, enter, programs, ends, goroutine),
         Isa::A64 => a64::thunk::thunks(at, env, enter, programs),
+        // No detour uses them.
+        Isa::A32 | Isa::T32 => (Vec::new(), Thunks::default()),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Thunks::default()),
     }
@@ -234,6 +236,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
         Isa::X86 => x86::thunk::short::globals(at, env),
         Isa::X64 => x86::thunk::globals(at, env),
         Isa::A64 => a64::thunk::globals(at, env),
+        Isa::A32 | Isa::T32 => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
     }
@@ -246,6 +249,7 @@ pub fn interpreted(isa: Isa, stack: i32, len: usize) -> Interpreted {
     match isa {
         Isa::X86 | Isa::X64 => x86::thunk::interpreted(isa, stack, len),
         Isa::A64 => a64::thunk::interpreted(stack, len),
+        Isa::A32 | Isa::T32 => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
         #[cfg(feature = "toy")]
         Isa::Toy => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
     }

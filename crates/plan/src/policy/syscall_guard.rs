@@ -1,6 +1,6 @@
 //! The plan of a guard in front of a system call.
 
-use sidestep_isa::{Va, decode};
+use sidestep_isa::{INSN_MAX, Va, decode};
 
 use crate::analysis::index::Index;
 use crate::analysis::syscalls::SyscallSite;
@@ -39,7 +39,7 @@ pub fn guard_at(code: &ObjectCode<'_>, mut plan: Plan, syscall: Va) -> Option<Pl
     while at < syscall {
         let bytes = code.bytes_at(at)?;
         let insn = decode(code.isa, bytes, at).ok()?;
-        let mut displaced = DisplacedInsn { va: at, bytes: [0; 15], len: insn.len() as u8 };
+        let mut displaced = DisplacedInsn { va: at, bytes: [0; INSN_MAX], len: insn.len() as u8 };
         displaced.bytes[..insn.len()].copy_from_slice(&bytes[..insn.len()]);
         plan.displaced.push(displaced);
         at = insn.next();

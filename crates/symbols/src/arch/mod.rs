@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use gimli::Register;
 use object::elf::ELFCLASS64;
-use sidestep_isa::{Isa, Len};
+use sidestep_isa::{Isa, Len, Va};
 
 use self::operand::Syntax;
 pub(crate) use self::x86::{FP, PC, SP};
@@ -59,11 +59,42 @@ pub(crate) struct Registers {
     pub floats: Range<u16>,
 }
 
-const ALL: [&Arch; 3] = [&x86::ARCH_64, &x86::ARCH_32, &arm::ARCH_A64];
+const ALL: [&Arch; 5] = [&x86::ARCH_64, &x86::ARCH_32, &arm::ARCH_A64, &arm::ARCH_T32, &arm::ARCH_A32];
 
 /// Of an instruction set.
 pub(crate) fn of(isa: Isa) -> &'static Arch {
     ALL.into_iter().find(|arch| arch.isa == isa).expect("files of each instruction set are described")
+}
+
+/// The first byte of code that an address means: on arm32, bit 0 says that it is T32 (ELF for the
+/// Arm Architecture, 5.5.3).
+pub(crate) fn code(isa: Isa, va: Va) -> Va {
+    if isa == Isa::T32 || isa == Isa::A32 { Va(va.0 & !1) } else { va }
+}
+
+/// Whether an address of a function means code of another instruction set than most of its file.
+pub(crate) fn is_foreign(isa: Isa, function: Va) -> bool {
+    match isa {
+        Isa::T32 => function.0 & 1 == 0,
+        Isa::A32 => function.0 & 1 == 1,
+        _ => false,
+    }
+}
+
+/// The instruction set of a file that may have two, by the addresses of its functions.
+pub(crate) fn most(isa: Isa, functions: impl Iterator<Item = Va>) -> Isa {
+    if isa != Isa::T32 {
+        return isa;
+    }
+    let (mut here, mut there) = (0_usize, 0_usize);
+    functions.for_each(|va| if is_foreign(isa, va) { there += 1 } else { here += 1 });
+    if there > here { Isa::A32 } else { isa }
+}
+
+/// Whether a symbol says what is code and what is data (ELF for the Arm Architecture, 5.5.5).
+pub(crate) fn is_mapping(isa: Isa, name: &[u8]) -> bool {
+    let arm = isa == Isa::T32 || isa == Isa::A32;
+    arm && matches!(name, [b'$', b'a' | b't' | b'd', rest @ ..] if rest.first().is_none_or(|byte| *byte == b'.'))
 }
 
 /// The instruction set of the files with this class and machine.

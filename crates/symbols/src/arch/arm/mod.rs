@@ -44,6 +44,45 @@ pub(super) const ARCH_A64: Arch = Arch {
     },
 };
 
+/// arm32 whose functions are T32 (ELF for the Arm Architecture, DWARF for the Arm Architecture):
+/// what Debian's armhf is compiled to.
+pub(super) const ARCH_T32: Arch = Arch {
+    isa: Isa::T32,
+    class: elf::ELFCLASS32,
+    machine: elf::EM_ARM,
+    relocation: |kind| match kind {
+        elf::R_ARM_RELATIVE => Kind::Relative,
+        elf::R_ARM_IRELATIVE => Kind::Irelative,
+        elf::R_ARM_ABS32 => Kind::Absolute,
+        elf::R_ARM_JUMP_SLOT | elf::R_ARM_GLOB_DAT => Kind::Import,
+        _ => Kind::Other,
+    },
+    // `mov r7, #173`, `svc #0`.
+    restorers: &[&[0xad, 0x27, 0x00, 0xdf]],
+    sled: Some(sled),
+    syntax: Syntax::A32,
+    names_by_table: false,
+    arguments_on_stack: false,
+    entered_at: 0,
+    vendor: gimli::Vendor::Default,
+    registers: Registers {
+        sp: Register(13),
+        bp: Register(7),
+        bx: Register(14),
+        ip: Register(14),
+        // As in `struct pt_regs`.
+        places: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
+    },
+};
+
+/// arm32 whose functions are A32.
+pub(super) const ARCH_A32: Arch = Arch {
+    isa: Isa::A32,
+    restorers: &[&[0xad, 0x70, 0xa0, 0xe3, 0x00, 0x00, 0x00, 0xef]],
+    registers: Registers { bp: Register(11), ..ARCH_T32.registers },
+    ..ARCH_T32
+};
+
 /// Bytes of a place of any kind: a branch and seven nops (compiler-rt/lib/xray/xray_AArch64.cpp).
 fn sled(_kind: u8) -> Len {
     Len(32)

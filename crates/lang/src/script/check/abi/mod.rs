@@ -372,6 +372,10 @@ impl Checker<'_> {
     fn pieces(&mut self, ty: &CType, span: Span) -> Checking<Option<Vec<Piece>>> {
         match self.types.context().convention {
             CallingConvention::Aapcs64 => self.aapcs64_pieces(ty, span),
+            CallingConvention::Aapcs32 => {
+                let message = format!("where 32-bit Arm code has a value of type '{}' is not known", ty.name());
+                self.error_with(span, message, "read a register: reg(\"r0\")")
+            }
             CallingConvention::SystemV | CallingConvention::I386 => self.system_v_pieces(ty, span),
         }
     }

@@ -80,6 +80,7 @@ pub fn functions(isa: Isa, at: Va, native: &Native, align: usize) -> (Vec<u8>, V
     match isa {
         Isa::X86 | Isa::X64 => of_x86(isa, at, native, align),
         Isa::A64 => (a64::thunk::native::function(at, native), at),
+        Isa::A32 | Isa::T32 => (Vec::new(), at),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), at),
     }
