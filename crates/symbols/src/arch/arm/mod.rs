@@ -62,7 +62,6 @@ pub(super) const ARCH_T32: Arch = Arch {
     sled: Some(sled),
     syntax: Syntax::A32,
     names_by_table: false,
-    arguments_on_stack: false,
     entered_at: 0,
     vendor: gimli::Vendor::Default,
     registers: Registers {
@@ -72,6 +71,9 @@ pub(super) const ARCH_T32: Arch = Arch {
         ip: Register(14),
         // As in `struct pt_regs`.
         places: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
+        arguments: &[0, 1, 2, 3],
+        // Whether floating-point numbers are in registers is up to the variant of the ABI.
+        floats: 0..0,
     },
 };
 
