@@ -9,13 +9,20 @@ struct big {
 };
 enum colour { RED, GREEN = 5 };
 
-__attribute__((noinline)) long take(const char *text, struct point p, enum colour c, unsigned char small, const struct big *big, double d)
+/* gcc makes copies for known arguments, which have other names. */
+#ifdef __clang__
+#define APART __attribute__((noinline))
+#else
+#define APART __attribute__((noipa))
+#endif
+
+APART long take(const char *text, struct point p, enum colour c, unsigned char small, const struct big *big, double d)
 {
     __asm__ volatile("" : : "r"(text), "r"(p.x), "r"(p.y), "r"((int)c), "r"((int)small), "r"(big) : "memory");
     return (long)d;
 }
 
-__attribute__((noinline)) struct point give(int x)
+APART struct point give(int x)
 {
     struct point p = {x, -x};
     __asm__ volatile("" : "+r"(p.x), "+r"(p.y));

@@ -6,15 +6,21 @@ struct point {
     int x, y;
 };
 
+#ifdef __clang__
+#define APART __attribute__((noinline))
+#else
+#define APART __attribute__((noipa))
+#endif
+
 class keeper {
 public:
     int held = 7;
-    __attribute__((noinline)) long keep(const std::string &text, point &p, std::vector<int> &&list);
+    APART long keep(const std::string &text, point &p, std::string own, std::vector<int> &&list);
 };
 
-long keeper::keep(const std::string &text, point &p, std::vector<int> &&list)
+long keeper::keep(const std::string &text, point &p, std::string own, std::vector<int> &&list)
 {
-    __asm__ volatile("" : : "r"(&text), "r"(&p), "r"(&list), "r"(this) : "memory");
+    __asm__ volatile("" : : "r"(&text), "r"(&p), "r"(&own), "r"(&list), "r"(this) : "memory");
     return held;
 }
 
@@ -23,6 +29,6 @@ int main(int argc, char **)
     keeper keeper;
     point p{argc, 2};
     for (int i = 0; i < 2; i++)
-        keeper.keep("text", p, std::vector<int>{1, 2, 3});
+        keeper.keep("text", p, "a text of its own", std::vector<int>{1, 2, 3});
     return 0;
 }

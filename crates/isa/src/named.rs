@@ -6,8 +6,8 @@ use crate::a64::pages::Pages;
 use crate::insn::Insn;
 
 /// What has to be known of the instructions before. Where an instruction names an address by
-/// itself, that is nothing; on A64, one of two has the page and the other one the rest, and on A32 and T32
-/// each has a half.
+/// itself, that is nothing; on A64, one of two has the page and the other one the rest, and on A32
+/// and T32 each has a half.
 ///
 /// Instructions are taken one behind the other, as they lie in memory.
 #[derive(Clone, Default, Debug)]

@@ -52,7 +52,8 @@ fn table(elf: &Elf, function: Va, at: Va, out: &mut Landings) -> Result<(), &'st
     let bytes = elf.data_from(at).filter(|bytes| bytes.len() >= 8).ok_or(CUT_OFF)?;
     let first = word(4, bytes, 0);
     if first >> 31 == 0 {
-        // A routine of a language, the instructions with their number, and the table of the language.
+        // A routine of a language, the instructions with their number, and the table of the
+        // language.
         let start = 8 + 4 * (word(4, bytes, 4) >> 24) as usize;
         let rest = bytes.get(start..).ok_or(CUT_OFF)?;
         let va = at.offset(start as i64);

@@ -6,9 +6,9 @@
 //! Threads that run an instruction while another one is written in its place run one of the two if
 //! both are of a short list (section A3.5.4, "Concurrent modification and execution of
 //! instructions"): `b`, `bl`, `nop`, `bkpt`, `svc`, `hvc` and `smc` of A32, and `b`, `nop`, `bkpt`
-//! and `svc` of T32 in 16 bits. What the section says of one half of a `bl` of T32 is not used. With
-//! any other instruction on either side the result is not defined: then no thread may be at the
-//! bytes while they are written, so all threads have to be stopped.
+//! and `svc` of T32 in 16 bits. What the section says of one half of a `bl` of T32 is not used.
+//! With any other instruction on either side the result is not defined: then no thread may be at
+//! the bytes while they are written, so all threads have to be stopped.
 //!
 //! After a write, the data cache is cleaned, the instruction cache is invalidated, and each thread
 //! has to synchronise its context before it is sure to run the new instruction (section A3.5.4).

@@ -23,8 +23,8 @@
 //! length depends on the instruction only: in T32 two more bytes are there for the alignment.
 //!
 //! Calls set the link register to the *original* return address. Bit 0 of addresses that are jumped
-//! to says T32; `mov pc` and `add pc` of T32 do not look at it (`BranchWritePC`, section A2.3.1), so
-//! what is popped in their place gets it.
+//! to says T32; `mov pc` and `add pc` of T32 do not look at it (`BranchWritePC`, section A2.3.1),
+//! so what is popped in their place gets it.
 //!
 //! What a register is put on the stack for faults with a stack pointer that is up to [`SPILL`]
 //! bytes lower. AAPCS32 has no red zone (6.2.1.2).

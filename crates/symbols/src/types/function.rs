@@ -2,6 +2,8 @@
 
 mod kept;
 
+use std::collections::HashSet;
+
 use gimli::{AttributeValue, UnitOffset, constants as c};
 use sidestep_isa::Va;
 
@@ -110,6 +112,54 @@ impl<'d> Reading<'d> {
         })
     }
 
+    /// Whether a class of C++ is passed by its address, as copying or destroying it is a call. Only
+    /// some compilers say so. Of the others, what is seen is a destructor of its own, a table of
+    /// virtual functions, and the same of a base or a member (Itanium C++ ABI, "Definitions":
+    /// "Non-trivial for the purposes of calls").
+    fn has_address(&self, class: Die, seen: &mut HashSet<u64>) -> gimli::Result<bool> {
+        /// Classes that are looked at, at most.
+        const CLASSES: usize = 64;
+        if seen.len() == CLASSES || !seen.insert(class.0) {
+            return Ok(false);
+        }
+        let (unit, at) = self.around(class)?;
+        let entry = unit.entry(at)?;
+        if let Some(full) = self.reference(&unit, &entry, c::DW_AT_signature)? {
+            return self.has_address(full, seen);
+        }
+        if let Some(convention) = Self::number(&entry, c::DW_AT_calling_convention)? {
+            return Ok(convention == u64::from(c::DW_CC_pass_by_reference.0));
+        }
+        let mut parts = Vec::new();
+        let mut has_address = false;
+        self.children(&unit, at, |child| {
+            match child.tag() {
+                c::DW_TAG_subprogram if !Self::flag(child, c::DW_AT_artificial)? => {
+                    let is_defaulted =
+                        Self::number(child, c::DW_AT_defaulted)? == Some(c::DW_DEFAULTED_in_class.0.into());
+                    let name = self.text(&unit, child, c::DW_AT_name)?;
+                    has_address |= !is_defaulted && name.is_some_and(|name| name.starts_with('~'));
+                }
+                c::DW_TAG_inheritance | c::DW_TAG_member if !Self::flag(child, c::DW_AT_external)? => {
+                    let name = self.text(&unit, child, c::DW_AT_name)?;
+                    has_address |= name.is_some_and(|name| name.starts_with("_vptr"));
+                    parts.extend(self.reference(&unit, child, c::DW_AT_type)?);
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        for part in parts {
+            if has_address {
+                break;
+            }
+            if let DataType::Record { place, .. } = self.data_type(part, 0)? {
+                has_address = self.has_address(Die(place), seen)?;
+            }
+        }
+        Ok(has_address)
+    }
+
     /// With the places of their entries.
     fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<(Die, FunctionParameter)>> {
         let mut parameters = Vec::new();
@@ -128,10 +178,7 @@ impl<'d> Reading<'d> {
             let Some(place) = ty else { return Ok(()) };
             let mut ty = self.data_type(place, 0)?;
             if let DataType::Record { place, .. } = ty {
-                let (unit, at) = self.around(Die(place))?;
-                if Self::number(&unit.entry(at)?, c::DW_AT_calling_convention)?
-                    == Some(c::DW_CC_pass_by_reference.0.into())
-                {
+                if self.has_address(Die(place), &mut HashSet::new())? {
                     ty = DataType::Pointer(Box::new(ty));
                 }
             }

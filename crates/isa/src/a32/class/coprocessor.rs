@@ -1,5 +1,5 @@
-//! Coprocessors, floating point and Advanced SIMD (sections A6.18 and A7). A32 and T32 have the same
-//! lower 28 bits.
+//! Coprocessors, floating point and Advanced SIMD (sections A6.18 and A7). A32 and T32 have the
+//! same lower 28 bits.
 
 use super::super::{PC, bit, bits, register};
 use super::{ALL_FLAGS, Class, Op};

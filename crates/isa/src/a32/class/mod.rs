@@ -1,9 +1,9 @@
 //! What an instruction is and which registers it uses, from its bits.
 //!
 //! What the manual calls UNDEFINED or UNPREDICTABLE is no instruction, and neither is what only the
-//! kernel may do. Advanced SIMD and floating-point data processing are taken as a whole: their words
-//! name no general-purpose register, so a word of them that no processor has faults wherever it
-//! lies.
+//! kernel may do. Advanced SIMD and floating-point data processing are taken as a whole: their
+//! words name no general-purpose register, so a word of them that no processor has faults wherever
+//! it lies.
 //!
 //! Refused although they have a meaning: coprocessors other than 10, 11, 14 and 15, `mcr2` and its
 //! like, half-precision arithmetic, and vector instructions after ARMv8.0.
