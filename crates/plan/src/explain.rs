@@ -116,19 +116,20 @@ fn technique(plan: &Plan) -> String {
 /// in parentheses are there already.
 fn patched(plan: &Plan) -> (String, String) {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
-    let Ok((bytes, there)) = detour::patch(plan, 0, plan.site) else { return Default::default() };
-    let there = if there.is_empty() { String::new() } else { format!(" ({})", hex(&there)) };
-    let all = hex(&bytes) + &there;
+    let limits = plan.isa.limits();
+    // There are plans for instruction sets without a generator of code, too.
+    let written = || detour::patch(plan, 0, plan.site).unwrap_or_else(|_| (limits.breakpoint.to_vec(), Vec::new()));
     match plan.patch {
         Patch::Trap => {
-            (all, decode(plan.isa, &bytes, plan.site).map_or_else(|e| e.to_string(), |insn| insn.to_string()))
+            let (bytes, _) = written();
+            let text = decode(plan.isa, &bytes, plan.site).map_or_else(|e| e.to_string(), |insn| insn.to_string());
+            (hex(&bytes), text)
         }
-        Patch::Jump { stub: None, .. } => {
-            let (bytes, text) = plan.isa.limits().jump_text;
-            (bytes.into(), text.into())
-        }
+        Patch::Jump { stub: None, .. } => (limits.jump_text.0.into(), limits.jump_text.1.into()),
         Patch::Jump { stub: Some(to), .. } | Patch::Short { island: to } => {
-            (all, format!("jmp    {}: jmp detour", plan.isa.wrap(to)))
+            let (bytes, there) = written();
+            let there = if there.is_empty() { String::new() } else { format!(" ({})", hex(&there)) };
+            (hex(&bytes) + &there, format!("jmp    {}: jmp detour", plan.isa.wrap(to)))
         }
     }
 }

@@ -142,7 +142,8 @@ pub const fn split_symbol(word: u64) -> (u32, u64) {
     ((word >> 48) as u32, word & ((1 << 48) - 1))
 }
 
-/// One thread. Native code of programs is given its address in `r9`: the table of helpers.
+/// One thread. Native code of programs is given its address, on x86-64 in `r9`: the table of
+/// helpers.
 #[repr(C, align(8))]
 pub struct ThreadState {
     /// Run-time addresses of the helpers, by number. A number without a helper has one that returns
