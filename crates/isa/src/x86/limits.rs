@@ -31,8 +31,8 @@ pub const LIMITS_64: Limits = Limits {
     exclusive: false,
     // Linux has no such pages for programs.
     guards_targets: false,
-    // `lock`, which glibc jumps over on one CPU.
     data_in_code: false,
+    // `lock`, which glibc jumps over on one CPU.
     skipped_prefix: Some(0xf0),
     drops_arguments: false,
     words_name_code: true,
