@@ -422,18 +422,19 @@ fn other_files_get_one_clear_line() {
     std::fs::write(&source, "int x(void) { return 1; }").unwrap();
     let relocatable = dir.join("object.o");
     run("cc", &["-c", "-o", str(&relocatable), str(&source)]);
-    let mut arm = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-    (arm[4], arm[18]) = (1, 40);
-    std::fs::write(dir.join("arm"), &arm).unwrap();
+    // Of MIPS.
+    let mut other = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    (other[4], other[18]) = (1, 8);
+    std::fs::write(dir.join("mips"), &other).unwrap();
     let short = dir.join("short");
-    std::fs::write(&short, &arm[..6]).unwrap();
+    std::fs::write(&short, &other[..6]).unwrap();
     let pipe = dir.join("pipe");
     run("mkfifo", &[str(&pipe)]);
     for (file, wanted) in [
         (text, "is not an ELF file"),
         (empty, "is not an ELF file"),
         (relocatable, "is an object file that is not linked yet: not supported yet"),
-        (dir.join("arm"), "is a 32-bit Arm program: not supported yet"),
+        (dir.join("mips"), "is a 32-bit program for another machine (e_machine 8): not supported yet"),
         (short, "is corrupt: it ends within the file header"),
         (dir.clone(), "is not a regular file"),
         (pipe, "is not a regular file"),
