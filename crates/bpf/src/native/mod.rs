@@ -3,6 +3,7 @@
 
 pub mod a64;
 mod code;
+mod functions;
 mod intrinsic;
 pub mod x86_64;
 

@@ -9,7 +9,7 @@ use super::allocate::{RESULT, SCRATCH, x};
 use super::emit::{Emit, condition};
 use super::{CompileError, Function, Source, Step};
 use crate::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Width};
-use crate::native::{MAX_HELPERS, intrinsic};
+use crate::native::{MAX_HELPERS, functions, intrinsic};
 
 /// Jumps of fewer slots reach, with up to 16 words a slot: conditional ones ±1 MiB.
 const NEAR: usize = 16_000;
@@ -128,13 +128,7 @@ impl Lower<'_> {
     fn insn(&mut self, step: &Step, last: bool) -> Result<(), CompileError> {
         let (at, insn) = (step.at, &step.insn);
         match *insn {
-            Insn::Alu { dst: Reg::R10, .. }
-            | Insn::Neg { dst: Reg::R10, .. }
-            | Insn::MovSx { dst: Reg::R10, .. }
-            | Insn::Swap { dst: Reg::R10, .. }
-            | Insn::Load { dst: Reg::R10, .. }
-            | Insn::LoadImm64 { dst: Reg::R10, .. }
-            | Insn::Atomic { src: Reg::R10, .. } => return Err(CompileError::FramePointer { at }),
+            _ if functions::writes_frame_pointer(insn) => return Err(CompileError::FramePointer { at }),
             Insn::Alu { width, op, dst, src } => self.alu(at, width, op, dst, src)?,
             Insn::Neg { width, dst } => self.emit.neg(width, self.function.frame.of(dst)),
             Insn::MovSx { width, dst, src, from } => {
@@ -164,7 +158,7 @@ impl Lower<'_> {
                 self.emit.constant(dst, value);
             }
             Insn::LoadImm64 { dst, imm: Imm64::Func(_) } => {
-                let callee = self.entries[self.source.callee(at, insn)?];
+                let callee = self.entries[functions::callee(&self.source.functions, at, insn)?];
                 let (dst, far) = (self.of(dst), self.source.starts.len() > NEAR);
                 self.emit.address_of(dst, far, callee, SCRATCH[0]);
             }
@@ -194,7 +188,7 @@ impl Lower<'_> {
                 self.call(blr(SCRATCH[0]));
             }
             Insn::CallLocal(_) => {
-                let callee = self.entries[self.source.callee(at, insn)?];
+                let callee = self.entries[functions::callee(&self.source.functions, at, insn)?];
                 self.pass_table();
                 self.emit.asm.to_label(callee, word::bl);
                 self.take_result();
@@ -206,7 +200,7 @@ impl Lower<'_> {
     }
 
     fn target(&self, at: usize, insn: &Insn) -> Result<Label, CompileError> {
-        Ok(self.slots[self.source.jump(self.function, at, insn)?])
+        Ok(self.slots[functions::jump(self.function, &self.source.starts, at, insn)?])
     }
 
     /// A call, with the table in its place. `x0` to `x18` and `x30` are changed by it.

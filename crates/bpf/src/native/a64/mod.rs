@@ -42,9 +42,9 @@ mod emit;
 mod intrinsic;
 mod lower;
 
-use super::{Code, CompileError, Env};
-use crate::insn::{Imm64, Insn};
-use crate::program::{self, Program};
+use super::{Code, CompileError, Env, functions};
+use crate::insn::Insn;
+use crate::program::Program;
 use crate::verify::Facts;
 use allocate::{Frame, Usage};
 
@@ -54,7 +54,7 @@ use allocate::{Frame, Usage};
 /// If it was not verified or linked.
 pub fn compile(program: &Program, facts: &Facts, env: &Env) -> Result<Code, CompileError> {
     let source = Source::new(program, facts, env)?;
-    let stack = source.stack(0, &mut Vec::new())?;
+    let stack = functions::stack(&source.functions, 0, &mut Vec::new())?;
     let lowered = lower::lower(&source)?;
     Ok(Code {
         bytes: lowered.bytes,
@@ -123,35 +123,28 @@ impl<'a> Source<'a> {
         }
         Ok(Source { env, functions, starts })
     }
+}
 
-    /// The function that starts at the slot that `insn` refers to.
-    fn callee(&self, at: usize, insn: &Insn) -> Result<usize, CompileError> {
-        let target = program::target(at, insn).ok_or(CompileError::Target { at })?;
-        self.functions.iter().position(|f| f.steps[0].at == target).ok_or(CompileError::Target { at })
+impl functions::Step for Step {
+    fn at(&self) -> usize {
+        self.at
     }
 
-    /// The slot that a jump of a function goes to.
-    fn jump(&self, function: &Function, at: usize, insn: &Insn) -> Result<usize, CompileError> {
-        let bounds = function.steps[0].at..=function.steps[function.steps.len() - 1].at;
-        program::jump_target(at, insn)
-            .filter(|to| bounds.contains(to) && self.starts[*to])
-            .ok_or(CompileError::Target { at })
+    fn insn(&self) -> &Insn {
+        &self.insn
+    }
+}
+
+impl functions::Function for Function {
+    type Step = Step;
+    /// The return address is in a register.
+    const CALL: usize = 0;
+
+    fn steps(&self) -> &[Step] {
+        &self.steps
     }
 
-    /// Stack of a function with all that it calls or hands out.
-    fn stack(&self, function: usize, callers: &mut Vec<usize>) -> Result<usize, CompileError> {
-        callers.push(function);
-        let mut deepest = 0;
-        for Step { at, insn, .. } in &self.functions[function].steps {
-            if matches!(insn, Insn::CallLocal(_) | Insn::LoadImm64 { imm: Imm64::Func(_), .. }) {
-                let callee = self.callee(*at, insn)?;
-                if callers.contains(&callee) || callers.len() >= crate::interp::MAX_DEPTH as usize {
-                    return Err(CompileError::Recursion { at: *at });
-                }
-                deepest = deepest.max(self.stack(callee, callers)?);
-            }
-        }
-        callers.pop();
-        Ok(self.functions[function].frame.stack() + deepest)
+    fn stack(&self) -> usize {
+        self.frame.stack()
     }
 }

@@ -6,8 +6,8 @@ use sidestep_isa::x86::emit::Reg as Machine;
 use super::allocate::{CALLEE_SAVED, CALLER_SAVED};
 use super::emit::{self, Emit, Mem};
 use super::fold::{Place, Step};
-use super::intrinsic;
 use super::{CompileError, Function, MAX_HELPERS, Shape, Source};
+use super::{functions, intrinsic};
 use crate::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
 /// Which jumps are short, by slot.
@@ -260,7 +260,7 @@ impl Lower<'_> {
             return Ok(false);
         };
         let Insn::Goto { off, .. } = jump.insn else { return Ok(false) };
-        let over = self.source.jump(self.function, step.at, &step.insn)? == after.at;
+        let over = functions::jump(self.function, &self.source.starts, step.at, &step.insn)? == after.at;
         if !over || !jump.alone || jump.dead || step.go || off == 0 {
             return Ok(false);
         }
@@ -276,7 +276,7 @@ impl Lower<'_> {
             self.leave(condition);
             return Ok(());
         }
-        let target = Target::Slot(self.source.jump(self.function, step.at, &step.insn)?);
+        let target = Target::Slot(functions::jump(self.function, &self.source.starts, step.at, &step.insn)?);
         self.jump(step.at, condition, target);
         Ok(())
     }
@@ -294,13 +294,7 @@ impl Lower<'_> {
     fn insn(&mut self, step: &Step, last: bool) -> Result<(), CompileError> {
         let (at, insn) = (step.at, &step.insn);
         match *insn {
-            Insn::Alu { dst: Reg::R10, .. }
-            | Insn::Neg { dst: Reg::R10, .. }
-            | Insn::MovSx { dst: Reg::R10, .. }
-            | Insn::Swap { dst: Reg::R10, .. }
-            | Insn::Load { dst: Reg::R10, .. }
-            | Insn::LoadImm64 { dst: Reg::R10, .. }
-            | Insn::Atomic { src: Reg::R10, .. } => return Err(CompileError::FramePointer { at }),
+            _ if functions::writes_frame_pointer(insn) => return Err(CompileError::FramePointer { at }),
             Insn::Alu { width, op, dst, src } => self.alu(step, width, op, dst, src)?,
             Insn::Neg { width, dst } => {
                 let dst = self.writes(dst);
@@ -398,7 +392,7 @@ impl Lower<'_> {
         if self.source.shape != Shape::Function {
             return Err(CompileError::Inline { at });
         }
-        self.source.callee(at, insn)
+        functions::callee(&self.source.functions, at, insn)
     }
 
     /// The machine register of one that is written now.
