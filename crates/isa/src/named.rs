@@ -25,8 +25,8 @@ impl Named {
     /// // adrp x0, 0x5000; add x0, x0, #0x10
     /// let code = [0x20, 0, 0, 0x90, 0, 0x40, 0, 0x91];
     /// let mut named = Named::default();
-    /// let found: Vec<_> =
-    ///     sweep(Isa::A64, &code, Va(0x1000)).map_while(Result::ok).map(|insn| named.step(&insn)).collect();
+    /// let insns = sweep(Isa::A64, &code, Va(0x1000)).map_while(Result::ok);
+    /// let found: Vec<_> = insns.map(|insn| named.step(&insn)).collect();
     /// assert_eq!(found, [None, Some(Va(0x5010))]);
     /// ```
     pub fn step(&mut self, insn: &Insn) -> Option<Va> {

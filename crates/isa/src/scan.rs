@@ -45,8 +45,10 @@ pub struct Distance {
 /// use sidestep_isa::{Isa, Va, scan};
 /// let mut found = Vec::new();
 /// // jmp to 0x1105
-/// scan::distances(Isa::X64, Va(0x1000), &[0xe9, 0x00, 0x01, 0, 0], |distance| found.push(distance));
-/// assert_eq!(found.iter().map(|d| (d.at, d.target, d.is_branch)).collect::<Vec<_>>(), [(0, Va(0x1105), true)]);
+/// scan::distances(Isa::X64, Va(0x1000), &[0xe9, 0x00, 0x01, 0, 0], |distance| {
+///     found.push((distance.at, distance.target, distance.is_branch));
+/// });
+/// assert_eq!(found, [(0, Va(0x1105), true)]);
 /// ```
 pub fn distances(isa: Isa, start: Va, bytes: &[u8], found: impl FnMut(Distance)) {
     match isa {

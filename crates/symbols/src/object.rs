@@ -65,8 +65,8 @@ impl Object {
         Self::build(path, &real, Some(path), image, DebugSearch::with_dirs(debug_dirs))
     }
 
-    /// Opens `file`, which is `path` to the user and in messages:
-    /// `/proc/42/root/usr/bin/redis-server` or `/proc/42/map_files/…` for `/usr/bin/redis-server`.
+    /// Opens `file`, which is `path` to the user and in messages. For `/usr/bin/redis-server`,
+    /// `file` is `/proc/42/root/usr/bin/redis-server` or `/proc/42/map_files/…`.
     pub fn open_at(path: &Path, file: &Path, search: &DebugSearch) -> Result<Self, ObjectError> {
         let image = Image::read(file, is_wanted)?;
         Self::build(path, path, Some(file), image, search.clone())

@@ -127,7 +127,7 @@ pub(crate) fn it(condition: u8) -> u32 {
     0xbf08 | u32::from(condition & 15) << 4
 }
 
-/// The word of `b` or `b.w` to an address in the same instruction set: within ±32 MiB and ±16 MiB.
+/// The word of `b` (±32 MiB) or `b.w` (±16 MiB) to an address in the same instruction set.
 pub(crate) fn b(thumb: bool, from: Va, to: Va) -> Option<u32> {
     let (ahead, bits) = if thumb { (4, 25) } else { (8, 26) };
     // Addresses go around at 4 GiB.

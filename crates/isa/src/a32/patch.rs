@@ -1,7 +1,7 @@
 //! The jump at a site, and which instructions may replace each other under running threads.
 //!
-//! A32 has `b`, which reaches ±32 MiB, T32 `b.w`, which reaches ±16 MiB. `ldr pc, =target` reaches
-//! everything with 8 to 10 bytes; no site has it yet.
+//! A32 has `b`, which reaches ±32 MiB. T32 has `b.w`, which reaches ±16 MiB. `ldr pc, =target`
+//! reaches everything with 8 to 10 bytes; no site has it yet.
 //!
 //! Threads that run an instruction while another one is written in its place run one of the two if
 //! both are of a short list (section A3.5.4, "Concurrent modification and execution of

@@ -13,7 +13,7 @@
 //! | `pld` of a literal | `nop` |
 //! | others that read the program counter | a register is put on the stack, and has it meanwhile |
 //! | the same, to the program counter | the result is put on the stack, and popped |
-//! | `tbb`, `tbh` | two registers are put on the stack; the table is read, and the target is popped |
+//! | `tbb`, `tbh` | two registers are saved on the stack; the table is read; the target is popped |
 //!
 //! A condition becomes a branch over all that with the opposite one. In a block of `it`, each
 //! instruction then gets an `it` of its own or such a branch; a block none of whose instructions

@@ -1,49 +1,20 @@
-//! LLVM as an independent assembler and disassembler, and random words.
+//! LLVM as an independent assembler and disassembler.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use sidestep_isa::Isa;
 
+#[path = "../llvm/mod.rs"]
+mod llvm;
 #[path = "../scratch/mod.rs"]
 mod scratch;
+use llvm::tool;
+pub use llvm::{Rng, count, has, has_llvm};
 pub use scratch::{Scratch, run};
 
-/// The version of LLVM: the extensions that it knows are part of the tests.
-const VERSION: &str = "19";
 /// What processors of ARMv8 have.
 const FEATURES: &str = "+neon,+crypto,+crc,+fp-armv8,+hwdiv,+hwdiv-arm,+mp,+virtualization,+trustzone";
-
-/// Says loudly what is not tested. That is a failure, unless `SIDESTEP_ALLOW_SKIP=1` allows it.
-pub fn skip(what: &str) {
-    let allowed = std::env::var_os("SIDESTEP_ALLOW_SKIP").is_some_and(|v| v == "1");
-    assert!(allowed, "{what}: run `cargo xtask setup`, or set SIDESTEP_ALLOW_SKIP=1 to go on without");
-    eprintln!("SKIPPED, NOT TESTED: {what}");
-}
-
-/// Whether all of some programs are there. If not, the test is skipped, loudly.
-pub fn has(programs: &[&str], cases: usize) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let missing: Vec<&str> = programs
-        .iter()
-        .filter(|program| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
-        .copied()
-        .collect();
-    if !missing.is_empty() {
-        skip(&format!("{cases} cases of A32 and T32, for want of {}", missing.join(" and ")));
-    }
-    missing.is_empty()
-}
-
-fn tool(name: &str) -> String {
-    format!("{name}-{VERSION}")
-}
-
-/// Whether LLVM is there; otherwise so many cases are skipped.
-pub fn has_llvm(cases: usize) -> bool {
-    let tools = ["llvm-mc", "llvm-objcopy", "llvm-objdump"].map(tool);
-    has(&tools.each_ref().map(String::as_str), cases)
-}
 
 fn triple(isa: Isa) -> &'static str {
     if isa == Isa::T32 { "thumbv8a-linux-gnueabihf" } else { "armv8a-linux-gnueabihf" }
@@ -106,32 +77,4 @@ pub fn assemble(isa: Isa, source: &str, at: u64) -> Vec<u8> {
         .arg(format!("-mattr={FEATURES}")));
     run(Command::new(tool("llvm-objcopy")).args(["-O", "binary", "--only-section=.text"]).args([&object, &raw]));
     std::fs::read(&raw).expect("the code")
-}
-
-/// Random numbers (xorshift64*).
-pub struct Rng(pub u64);
-
-impl Rng {
-    /// The next one.
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A word.
-    pub fn word(&mut self) -> u32 {
-        (self.next() >> 32) as u32
-    }
-
-    /// Less than `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
-}
-
-/// The number that an environment variable says, or another one.
-pub fn count(variable: &str, otherwise: usize) -> usize {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
