@@ -1,6 +1,8 @@
 //! `--fmt`: a script with its lines laid out anew.
 
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -32,8 +34,24 @@ pub fn run(flags: &Script, source: &Source) -> anyhow::Result<ExitCode> {
         }
     };
     match &flags.output.file {
-        Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?,
-        None => std::io::stdout().write_all(text.as_bytes())?,
+        Some(file) => write(file, &text).with_context(|| format!("cannot write {}", file.display()))?,
+        None => io::stdout().write_all(text.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file. One that is there keeps its text until the new one is complete: it may be the
+/// script itself.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    let Some(there) = fs::metadata(file).ok().filter(fs::Metadata::is_file) else { return fs::write(file, text) };
+    let real = file.canonicalize()?;
+    let mut beside = real.clone().into_os_string();
+    beside.push(format!(".{}", std::process::id()));
+    let done = fs::write(&beside, text)
+        .and_then(|()| fs::set_permissions(&beside, there.permissions()))
+        .and_then(|()| fs::rename(&beside, &real));
+    if done.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    done
 }

@@ -121,15 +121,9 @@ impl Printer<'_, '_> {
     fn level(&self, at: usize) -> usize {
         let closes = self.pieces[at].is("}");
         let braces = self.open.iter().filter(|open| self.pieces[open.at].is("{")).count() - usize::from(closes);
-        let inner = self.open.last().is_some_and(|open| !self.pieces[open.at].is("{"));
-        let goes_on = !self.begins && !closes && !self.pieces[at].item && (inner || !self.open.is_empty());
-        let goes_on = goes_on && !self.breaks_anyway();
+        // The word before may end a line of its own accord: what follows is no continuation.
+        let goes_on = !self.begins && !self.soft && !closes && !self.pieces[at].item && !self.open.is_empty();
         INDENT * braces + if goes_on { GOES_ON } else { 0 }
-    }
-
-    /// Whether the word before ends a line of its own accord: what follows is no continuation.
-    fn breaks_anyway(&self) -> bool {
-        self.soft || self.begins
     }
 
     fn new_line(&mut self, at: usize, level: usize) {
@@ -155,7 +149,7 @@ impl Printer<'_, '_> {
         let gap = match (self.out.is_empty(), piece.item || self.ends) {
             (true, _) => Gap::None,
             (_, true) => Gap::Line,
-            _ => self.gap(at, unary, binary),
+            _ => self.gap(at, unary),
         };
         match gap {
             Gap::None => {}
@@ -178,10 +172,10 @@ impl Printer<'_, '_> {
             self.control = is_control(piece);
         }
         (self.unary, self.binary, self.ends) = (unary, binary, false);
-        let closed = self.closed.take();
+        self.closed = None;
         match &piece.kind {
             Kind::Word(TokenKind::Punct("{")) => {
-                let value = self.is_value(closed, begins);
+                let value = self.is_value(begins);
                 self.open.push(Open { at, value });
                 (self.soft, self.begins) = (true, true);
             }
@@ -202,7 +196,7 @@ impl Printer<'_, '_> {
     }
 
     /// Whether a brace is a part of an expression: its statement goes on behind it.
-    fn is_value(&self, _closed: Option<Open>, begins: bool) -> bool {
+    fn is_value(&self, begins: bool) -> bool {
         let in_brackets = self.open.last().is_some_and(|open| !self.pieces[open.at].is("{"));
         in_brackets || !(begins || self.control || self.open.is_empty())
     }
@@ -278,7 +272,7 @@ impl Printer<'_, '_> {
     }
 
     /// What is before a word that is no comment, and not the first of its item.
-    fn gap(&mut self, at: usize, unary: bool, binary: bool) -> Gap {
+    fn gap(&mut self, at: usize, unary: bool) -> Gap {
         let piece = &self.pieces[at];
         let Some(last) = self.last else { return Gap::None };
         let before = &self.pieces[last];
@@ -306,11 +300,11 @@ impl Printer<'_, '_> {
             return Gap::Space;
         }
         let space = |wanted: bool| if wanted { Gap::Space } else { Gap::None };
-        space(self.is_apart(at, last, unary, binary) || joins(before.text, piece.text))
+        space(self.is_apart(at, last, unary) || joins(before.text, piece.text))
     }
 
     /// Whether a blank is between two words of a line.
-    fn is_apart(&self, at: usize, last: usize, unary: bool, binary: bool) -> bool {
+    fn is_apart(&self, at: usize, last: usize, unary: bool) -> bool {
         let (piece, before) = (&self.pieces[at], &self.pieces[last]);
         let is_word = |piece: &Piece<'_>| matches!(piece.kind, Kind::Word(TokenKind::Ident(_)));
         // `name=uprobe:…`
@@ -358,7 +352,6 @@ impl Printer<'_, '_> {
         if (piece.is("++") || piece.is("--")) && !unary {
             return false;
         }
-        let _ = binary;
         true
     }
 }
