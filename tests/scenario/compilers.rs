@@ -44,9 +44,10 @@ const CPP: Language = Language {
     compilers: &["g++", "clang++"],
     flags: (&["-O0", "-O1", "-O2", "-O3"], &["-gdwarf-4", "-gdwarf-5"]),
     others: &["-O2 -g -flto -rdynamic", "-O2 -gdwarf-5 -gsplit-dwarf"],
-    script: "u:P:keeper::keep { printf(\"%d %s %d %s %d\\n\", args.this->held, str(args.text->_M_dataplus._M_p), \
-             args.p->y, str(args.own->_M_dataplus._M_p), args.list->_M_impl._M_start[1]) }",
-    prints: "7 text 2 a text of its own 2\n7 text 2 a text of its own 2\n",
+    script: "u:P:keeper::keep { printf(\"%d %s %d %s %s %d\\n\", args.this->held, str(args.text->_M_dataplus._M_p), \
+             args.p->y, str(args.own->_M_dataplus._M_p), \
+             str(args.both->of[1]._M_dataplus._M_p), args.list->_M_impl._M_start[1]) }",
+    prints: "7 text 2 a text of its own right 2\n7 text 2 a text of its own right 2\n",
 };
 
 const RUST: Language = Language {

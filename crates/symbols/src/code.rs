@@ -25,7 +25,7 @@ pub(crate) fn collect(
     let mut frames = eh::read(elf)?;
     exidx::read(elf, &mut frames.landings)?;
     let ranges = elf.text_ranges();
-    let Landings { pads, protected } = frames.landings;
+    let Landings { pads, protected, .. } = frames.landings;
     let mut code = ObjectCode { landing_pads: pads, protected, go, ..ObjectCode::new(elf.isa) };
     code.fixed = elf.e_type == object::elf::ET_EXEC || elf.has_text_relocations();
     if arch::of(elf.isa).names_by_table {

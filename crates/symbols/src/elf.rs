@@ -185,7 +185,9 @@ impl Elf {
         let (e_type, entry) = (header.e_type(LE), Va(header.e_entry(LE).into()));
         let mut elf = Elf { image, isa, e_type, entry, segments, sections, interpreter, build_id: None };
         elf.build_id = elf.find_build_id();
-        elf.isa = arch::most(isa, symtab::functions(&elf).into_iter());
+        if arch::has_two(isa) {
+            elf.isa = arch::most(isa, symtab::functions(&elf).into_iter());
+        }
         Ok(elf)
     }
 

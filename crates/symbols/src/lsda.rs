@@ -17,7 +17,13 @@ pub(crate) struct Landings {
     pub(crate) pads: Vec<Va>,
     /// Call sites with a landing pad.
     pub(crate) protected: Vec<Extent>,
+    /// Call sites that were looked at.
+    looked: usize,
 }
+
+/// Most call sites that are looked at: a file may name one table for all of its functions, each of
+/// which goes through all of it.
+const SITES: usize = 1 << 23;
 
 /// Adds the landing pads of the LSDA at `va`, whose bytes (and what follows them) are `data`, for
 /// the FDE that starts at `function`. `Err` if it is not of this format.
@@ -38,6 +44,10 @@ pub(crate) fn landing_pads(isa: Isa, data: &[u8], va: Va, function: Va, out: &mu
     let length = input.read_uleb128()?;
     let mut sites = input.split(usize::try_from(length).map_err(|_| gimli::Error::UnsupportedOffset)?)?;
     while !sites.is_empty() {
+        out.looked += 1;
+        if out.looked > SITES {
+            return Err(gimli::Error::UnsupportedOffset);
+        }
         let first = pointer(isa, &mut sites, encoding, 0)?;
         let length = pointer(isa, &mut sites, encoding, 0)?;
         let pad = pointer(isa, &mut sites, encoding, 0)?;
@@ -69,5 +79,23 @@ fn pointer(isa: Isa, input: &mut Slice<'_>, encoding: DwEhPe, at: u64) -> gimli:
         c::DW_EH_PE_absptr => Ok(value),
         c::DW_EH_PE_pcrel => Ok(isa.wrap(Va(at.wrapping_add(value))).0),
         _ => Err(gimli::Error::UnknownPointerEncoding(encoding)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_all_functions_named_took_time_without_end() {
+        // No start of landing pads, no types, call sites as numbers of any length: two of them.
+        let table = [0xff, 0xff, 0x01, 8, 0, 4, 8, 0, 4, 4, 0, 0];
+        let mut found = Landings::default();
+        for _ in 0..2 {
+            landing_pads(Isa::X64, &table, Va(0), Va(0x1000), &mut found).unwrap();
+        }
+        assert_eq!((found.pads, found.looked), (vec![Va(0x1008); 2], 4));
+        let mut many = Landings { looked: SITES - 1, ..Landings::default() };
+        assert!(landing_pads(Isa::X64, &table, Va(0), Va(0x1000), &mut many).is_err());
     }
 }

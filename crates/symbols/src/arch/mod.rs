@@ -81,11 +81,13 @@ pub(crate) fn is_foreign(isa: Isa, function: Va) -> bool {
     }
 }
 
+/// Whether files of this class and machine may have either of two instruction sets.
+pub(crate) fn has_two(isa: Isa) -> bool {
+    isa == Isa::T32
+}
+
 /// The instruction set of a file that may have two, by the addresses of its functions.
 pub(crate) fn most(isa: Isa, functions: impl Iterator<Item = Va>) -> Isa {
-    if isa != Isa::T32 {
-        return isa;
-    }
     let (mut here, mut there) = (0_usize, 0_usize);
     functions.for_each(|va| if is_foreign(isa, va) { there += 1 } else { here += 1 });
     if there > here { Isa::A32 } else { isa }

@@ -124,9 +124,6 @@ impl<'d> Reading<'d> {
         }
         let (unit, at) = self.around(class)?;
         let entry = unit.entry(at)?;
-        if let Some(full) = self.reference(&unit, &entry, c::DW_AT_signature)? {
-            return self.has_address(full, seen);
-        }
         if let Some(convention) = Self::number(&entry, c::DW_AT_calling_convention)? {
             return Ok(convention == u64::from(c::DW_CC_pass_by_reference.0));
         }
@@ -153,7 +150,11 @@ impl<'d> Reading<'d> {
             if has_address {
                 break;
             }
-            if let DataType::Record { place, .. } = self.data_type(part, 0)? {
+            let mut part = self.data_type(part, 0)?;
+            while let DataType::Array(of, _) = part {
+                part = *of;
+            }
+            if let DataType::Record { place, .. } = part {
                 has_address = self.has_address(Die(place), seen)?;
             }
         }

@@ -10,6 +10,7 @@ use sidestep_isa::Va;
 use super::Passed;
 use super::read::{Entry, Slice};
 use super::units::{Die, Reading, Unit};
+use crate::arch;
 
 /// The stack pointer of x86-32, by its DWARF number (System V ABI, i386, table 2.14).
 const ESP: u16 = 4;
@@ -53,8 +54,8 @@ impl Entered {
 }
 
 impl<'d> Reading<'d> {
-    /// How the function at `va`, which this entry describes, is called; `None`: by the ABI, as in
-    /// 64-bit programs.
+    /// How the function at `va`, which this entry describes, is called; `None`: by the ABI, which
+    /// has arguments in registers.
     pub(super) fn entered(
         &self,
         unit: &Unit<'d>,
@@ -62,7 +63,7 @@ impl<'d> Reading<'d> {
         va: Va,
         is_external: bool,
     ) -> gimli::Result<Option<Entered>> {
-        if unit.encoding().address_size != 4 {
+        if !arch::of(self.isa()).registers.arguments.is_empty() {
             return Ok(None);
         }
         let by_frame = match unit.entry(at)?.attr_value(c::DW_AT_frame_base)? {

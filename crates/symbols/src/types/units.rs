@@ -381,9 +381,11 @@ impl<'d> Reading<'d> {
     fn ranges(&self) -> gimli::Result<Vec<Range>> {
         let mut table = Vec::new();
         for (index, start) in self.info.units.iter().enumerate() {
-            let unit = self.main.unit(self.main.debug_info.header_from_offset(DebugInfoOffset(*start))?)?;
-            let mut ranges = self.main.unit_ranges(&unit)?;
-            while let Some(range) = ranges.next()? {
+            // What is wrong with one unit does not hide the others.
+            let header = self.main.debug_info.header_from_offset(DebugInfoOffset(*start));
+            let Ok(unit) = header.and_then(|header| self.main.unit(header)) else { continue };
+            let Ok(mut ranges) = self.main.unit_ranges(&unit) else { continue };
+            while let Ok(Some(range)) = ranges.next() {
                 table.push(Range { begin: range.begin, end: range.end, unit: index });
             }
         }
