@@ -111,6 +111,16 @@ impl Script {
 
     /// The first line: bpftrace's, or the tool's, which is no data in any case.
     pub fn started(&self, probes: usize, more_may_come: bool, sink: &mut Sink) -> io::Result<()> {
+        self.say_started(probes, more_may_come, sink)?;
+        // Programs that run bpftrace and wait for its probes (its runtime suite does) set this.
+        if std::env::var_os("__BPFTRACE_NOTIFY_PROBES_ATTACHED").is_some() {
+            sink.line("__BPFTRACE_NOTIFY_PROBES_ATTACHED")?;
+            sink.flush()?;
+        }
+        Ok(())
+    }
+
+    fn say_started(&self, probes: usize, more_may_come: bool, sink: &mut Sink) -> io::Result<()> {
         if sink.json() {
             return attached(probes, sink);
         }
