@@ -26,7 +26,9 @@ impl Kind {
         match self {
             Kind::Events => format!("Lost {count} events of {name}"),
             Kind::Hits => format!("Missed {count} hits of {name}"),
-            Kind::Entries => format!("Dropped {count} entries of {name}: the map is full"),
+            Kind::Entries => format!(
+                "WARNING: Map full; can't update element. {name} has dropped {count}. More keys: config max_map_keys, or let {name} = hash(N)"
+            ),
         }
     }
 

@@ -93,6 +93,9 @@ pub struct Config {
     pub trailer: String,
     /// Reads of numbers that fail are counted, as those of texts always are.
     pub count_reads: bool,
+    /// The map that `tseries` takes the time from, in nanoseconds since 1970, instead of the clock:
+    /// for tests of scripts (`BPFTRACE_DUMMY_TS_MAP=@name`).
+    pub series_clock: Option<String>,
 }
 
 /// What becomes of an attach point that means nothing.
@@ -117,6 +120,7 @@ impl Default for Config {
             stack_mode: StackMode::Bpftrace,
             trailer: "..".to_owned(),
             count_reads: false,
+            series_clock: None,
         }
     }
 }
@@ -174,6 +178,8 @@ pub enum Op {
     AddMap(Entry, Value),
     /// `@m[keys] = count()` and the like, with the number if there is one.
     Aggregate(Entry, Option<Value>),
+    /// `@m = tseries(n, …)`, with the number and the time of the first value.
+    Series(Entry, Value, Value),
     /// `self.x = value`
     SetOwn(usize, Value),
     /// `delete(@m[keys])`
@@ -281,6 +287,12 @@ pub enum ValueKind {
     Binary(BinaryOp, bool, Box<Value>, Box<Value>),
     /// A division whose divisor may be 0: then the controller does this, and 1 is the result.
     Divide(BinaryOp, bool, Box<Value>, Box<Value>, usize),
+    /// An index; if it is not below this length, the controller does something.
+    Within(Box<Value>, u64, usize),
+    /// A character of a text: which one. It is 0 behind the end.
+    CharOf(Box<Value>, Box<Value>),
+    /// Where a variable is while the program runs.
+    AddressOf(Box<Value>),
     /// Whether two texts are the same, in their first bytes if a number is given.
     Same(Box<Value>, Box<Value>, Option<usize>),
     /// `a ? b : c`

@@ -146,6 +146,7 @@ impl Config {
             ("stack_mode", _, "perf") => self.stack_mode = StackMode::Perf,
             ("stack_mode", _, "build_id") => self.stack_mode = StackMode::BuildId,
             ("stack_mode", _, "raw") => self.stack_mode = StackMode::Raw,
+            ("dummy_ts_map", ..) => self.series_clock = Some(value.trim_start_matches('@').to_owned()),
             ("str_trunc_trailer", ..) => value.clone_into(&mut self.trailer),
             ("cpp_demangle", _, "true" | "1") => {}
             ("cpp_demangle", ..) => return Err(NoSetting::Value("true: names are always demangled")),

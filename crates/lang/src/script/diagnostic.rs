@@ -62,12 +62,14 @@ pub struct Diagnostic {
     pub hint: Option<String>,
     /// The name, if it is one that nothing has.
     pub unknown: Option<Unknown>,
+    /// The calls of macros that it is in, the innermost first.
+    pub expanded: Vec<Span>,
 }
 
 impl Diagnostic {
     /// An error.
     pub fn error(span: Span, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Error, span, message: message.into(), hint: None, unknown: None }
+        Diagnostic { severity: Severity::Error, span, message: message.into(), hint: None, unknown: None, expanded: Vec::new() }
     }
 
     /// An error: nothing has this name.
@@ -116,6 +118,10 @@ impl Diagnostic {
         let _ = writeln!(text, "{}{}", " ".repeat(before), "~".repeat(under.max(1)));
         if let Some(hint) = &self.hint {
             let _ = writeln!(text, "HINT: {hint}");
+        }
+        for span in &self.expanded {
+            let outer = Diagnostic { severity: self.severity, ..Diagnostic::error(*span, "expanded from") };
+            text.push_str(&outer.render(name, source));
         }
         text
     }

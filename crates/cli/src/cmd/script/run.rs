@@ -387,6 +387,7 @@ impl Script {
             Action::Say(format, types, at) => {
                 let values = values(record, &types, &mut self.names, maps);
                 let message = String::from_utf8_lossy(&rendered(&format, &values, Reader::Program)).into_owned();
+                let message = message.strip_suffix('\n').map(str::to_owned).unwrap_or(message);
                 if at.severity == Severity::Error || !self.no_warnings {
                     self.source.say(&[Diagnostic { message, ..at }]);
                 }

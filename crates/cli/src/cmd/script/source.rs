@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use sidestep_lang::script::diagnostic::{Diagnostic, Span};
-use sidestep_lang::script::parser::{Import, imports};
+use sidestep_lang::script::parser::{Import, imports, is_known_header};
 
 use crate::cmd::usage;
 use crate::flags::script::Script;
@@ -120,6 +120,13 @@ impl Source {
             // Of a header of the system, the parser says what to do.
             return match import.system {
                 true => Ok(()),
+                false if on_command_line && is_known_header(&import.path) => {
+                    let start = self.text.len() + 1;
+                    self.text.push_str(&format!("\n#include <{}>\n", import.path));
+                    let (name, path, at) = (import.path.clone(), named.to_owned(), start..self.text.len());
+                    self.files.push(File { name, path, at, included: None });
+                    Ok(())
+                }
                 false => Err(format!("failed to open file '{}': No such file or directory", first.display())),
             };
         };

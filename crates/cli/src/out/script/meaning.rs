@@ -19,6 +19,7 @@ fn error(number: u64) -> String {
 /// As strsignal(3) has it.
 fn signal(number: u64) -> String {
     match number {
+        0 => "Unknown signal 0".to_owned(),
         1..=31 => SIGNALS[number as usize - 1].to_owned(),
         REAL_TIME..=64 => format!("Real-time signal {}", number - REAL_TIME),
         _ => "N/A".to_owned(),

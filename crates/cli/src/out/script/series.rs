@@ -18,6 +18,8 @@ pub struct Series {
     intervals: u32,
     /// What values are divided by.
     div: u64,
+    /// Values may be negative.
+    signed: bool,
     /// By their numbers since 1970.
     known: BTreeMap<u64, Point>,
     /// The number of the last one that is shown.
@@ -62,6 +64,7 @@ impl Series {
 
     /// Adds what a thread has.
     pub fn add(&mut self, bytes: &[u8], merge: Merge, signed: bool) {
+        self.signed = signed;
         for interval in bytes.chunks_exact(INTERVAL) {
             let word = |at: usize| interval[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
             let (number, value, stamp) = (word(0), word(8), word(16));
@@ -99,7 +102,8 @@ impl Series {
         let values = || rows.iter().filter_map(|(_, value)| *value);
         let (Some(mut min), Some(mut max)) = (values().min(), values().max()) else { return "<no data>".to_owned() };
         if min == max {
-            (min, max) = (min - 1, max + 1);
+            // A number without a sign has nothing below 0.
+            (min, max) = (if min == 0 && !self.signed { 0 } else { min - 1 }, max + 1);
         }
         let (digits, unit) = self.unit();
         let time = if digits == 0 { "hh:mm:ss".to_owned() } else { format!("hh:mm:ss.{unit}") };
@@ -131,7 +135,7 @@ impl Series {
     pub fn json(&self) -> String {
         json::array(self.rows().into_iter().map(|(start, value)| {
             let value = value.map_or("null".to_owned(), |value| value.to_string());
-            let start = json::string(&self.moment("%Y-%m-%dT%H:%M:%S", start, 9));
+            let start = json::string(&self.moment("%Y-%m-%d %H:%M:%S", start, 9));
             json::object([("interval_start", start), ("value", value)])
         }))
     }

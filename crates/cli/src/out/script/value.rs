@@ -287,7 +287,7 @@ impl Names {
         }
         if mode == StackMode::BuildId {
             let line = match self.symbols.build_id(space, address) {
-                Some((id, offset)) => format!("{id} + {offset:#x}\n"),
+                Some((id, offset)) => format!("{id} {offset:#x}\n"),
                 // As the kernel does where a file has no id.
                 None => format!("{address:#x}\n"),
             };

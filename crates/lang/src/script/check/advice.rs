@@ -103,6 +103,11 @@ pub(super) fn is_plain_value(name: &str) -> bool {
     VALUES.contains(&name) && !["arg0", "args", "self", "ustack"].contains(&name)
 }
 
+/// Whether the language has a function or value of this name.
+pub(super) fn is_known(name: &str) -> bool {
+    FUNCTIONS.contains(&name) || VALUES.contains(&name)
+}
+
 /// What to write instead of a function that is not there.
 pub(super) fn function(name: &str) -> Option<String> {
     if VALUES.contains(&name) {

@@ -100,6 +100,11 @@ impl Checker<'_> {
     }
 }
 
+/// Whether a function of this name is assigned to maps, and merged over threads.
+pub(super) fn is_aggregate(name: &str) -> bool {
+    matches!(name, "count" | "sum" | "avg" | "min" | "max" | "stats" | "hist" | "lhist" | "tseries")
+}
+
 /// The type of what a map holds when it is read as a number.
 pub(super) fn readable(content: &Content) -> Option<Type> {
     match content {

@@ -12,10 +12,14 @@ impl Checker<'_> {
     pub(super) fn entry_argument(&mut self, name: &str, args: &[Expr], span: Span) -> Checking<Entry> {
         let map = self.map_argument(name, &args[0])?;
         if self.maps[map].keys.as_ref().is_some_and(Vec::is_empty) {
-            return self.error(args[0].span, format!("{name}() only works on maps with keys"));
+            return self.no_keys(name, args[0].span);
         }
         let map = self.maps[map].name.clone();
         self.entry(&map, &args[1..], span)
+    }
+
+    pub(super) fn no_keys<T>(&mut self, name: &str, span: Span) -> Checking<T> {
+        self.error(span, format!("call to {name}() expects a map with explicit keys (non-scalar map)"))
     }
 
     /// A map as a whole.

@@ -1,10 +1,13 @@
 //! What variables and maps are assigned, and the types that they get.
 
+use std::collections::HashMap;
+
 use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Entry, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::number::{self, New, grow};
 use super::super::types::{Content, Type};
+use super::aggregate::is_aggregate;
 use super::expr::int;
 use super::{Checker, Checking, MapState};
 
@@ -22,7 +25,11 @@ impl Checker<'_> {
                 let value = self.expr(value)?;
                 let value = match op {
                     Some(op) => {
-                        let old = self.var(name, target.span)?;
+                        let old = match self.find_var(name) {
+                            // It was declared, and has no value yet.
+                            Some(index) if self.vars[index] == Type::None => int(0),
+                            _ => self.var(name, target.span)?,
+                        };
                         self.binary(op, old, value, span)?
                     }
                     None => value,
@@ -31,15 +38,27 @@ impl Checker<'_> {
             }
             ExprKind::Map(name, keys) => {
                 if op.is_none() {
+                    // `{ …; avg($x) }`
+                    if let ExprKind::Block(body, Some(value)) = &value.kind {
+                        if matches!(&value.kind, ExprKind::Call(function, _) if is_aggregate(function)) {
+                            self.scopes.push(HashMap::new());
+                            ops.extend(self.stmts(body));
+                            let assigned = self.assign(target, None, value, ops);
+                            self.scopes.pop();
+                            return assigned;
+                        }
+                    }
                     if let ExprKind::Call(function, args) = &value.kind {
                         if let Some(content) = self.aggregate(function, args, value.span)? {
                             let entry = self.entry(name, keys, target.span)?;
                             self.set_content(entry.map, content.0.clone(), span)?;
                             let read =
                                 self.maps[entry.map].read && matches!(content.0, Content::Count | Content::Sum { .. });
-                            ops.push(match content.1 {
-                                number if read => Op::AddMap(entry, number.unwrap_or_else(|| int(1))),
-                                number => Op::Aggregate(entry, number),
+                            let clock = self.series_clock(&content.0, span)?;
+                            ops.push(match (content.1, clock) {
+                                (Some(number), Some(clock)) => Op::Series(entry, number, clock),
+                                (number, _) if read => Op::AddMap(entry, number.unwrap_or_else(|| int(1))),
+                                (number, _) => Op::Aggregate(entry, number),
                             });
                             return Ok(());
                         }
@@ -49,6 +68,8 @@ impl Checker<'_> {
                 let value = self.expr(value)?;
                 match op {
                     None => {
+                        let known = self.content_type(entry.map);
+                        let value = self.in_order(value, &known, ops);
                         self.set_value(entry.map, &value, span)?;
                         ops.push(Op::SetMap(entry, value));
                     }
@@ -134,6 +155,19 @@ impl Checker<'_> {
         index
     }
 
+    /// `let $name`: the type is that of the first assignment, which may be in an inner block, or
+    /// below a use. Until then the value is 0, or nothing.
+    pub(super) fn declare_untyped(&mut self, name: &str, ops: &mut Vec<Op>) {
+        let index = self.declare(name, Type::None);
+        let known = self.before.get(self.out.blocks.len()).and_then(|vars| vars.get(index)).cloned();
+        let Some((ty, free)) = known.filter(|(ty, _)| *ty != Type::None) else { return };
+        if let Some(zero) = super::typed::zero(&ty) {
+            ops.push(Op::SetVar(index, zero));
+        }
+        self.vars[index] = ty;
+        self.free[index] = free;
+    }
+
     /// A variable, which may have no name.
     pub(super) fn new_var(&mut self, ty: Type) -> usize {
         self.vars.push(ty);
@@ -158,7 +192,11 @@ impl Checker<'_> {
         self.small(&value.ty, span)?;
         let found = self.find_var(name);
         let value = match found {
-            Some(index) => self.as_declared(index, name, value, span)?,
+            Some(index) => {
+                let known = self.vars[index].clone();
+                let value = self.in_order(value, &known, ops);
+                self.as_declared(index, name, value, span)?
+            }
             None => value,
         };
         let index = match found {

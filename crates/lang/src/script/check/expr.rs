@@ -7,7 +7,7 @@ use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::number;
 use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
-use super::memory::times;
+use super::memory::{array, bytes_at, times};
 use super::{Checker, Checking, advice, literal};
 
 pub(super) fn int(value: u64) -> Value {
@@ -42,7 +42,7 @@ impl Checker<'_> {
             ExprKind::Param(number) => Ok(self.param(*number)),
             ExprKind::ParamCount => Ok(int(self.params.len() as u64)),
             ExprKind::Var(name) => self.var(name, span),
-            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.macro_value(name, &[], span),
+            ExprKind::Ident(name) if self.find_macro(name, 0).is_some() => self.macro_value(name, &[], span),
             ExprKind::Ident(name) => self.ident(name, span),
             ExprKind::Map(name, keys) => {
                 let entry = self.entry(name, keys, span)?;
@@ -66,7 +66,7 @@ impl Checker<'_> {
                     }
                 }
             }
-            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.macro_value(name, args, span),
+            ExprKind::Call(name, args) if self.find_macro(name, args.len()).is_some() => self.macro_value(name, args, span),
             ExprKind::Call(name, args) => self.call(name, args, span),
             ExprKind::Block(body, value) => self.block_expr(body, value.as_deref(), span),
             ExprKind::Unary(UnaryOp::Deref, of) => match addressed(of) {
@@ -83,6 +83,9 @@ impl Checker<'_> {
             }
             ExprKind::Step(step, of) => match &of.kind {
                 ExprKind::Var(name) => {
+                    if let Some(index) = self.find_var(name).filter(|index| self.vars[*index] == Type::None) {
+                        self.vars[index] = Type::INT;
+                    }
                     let ty = number::widest(&self.var(name, of.span)?.ty);
                     let Some(index) = self.find_var(name).filter(|_| ty.is_int()) else {
                         return self.error(span, "The ++ and -- operators must be applied to a map or variable");
@@ -146,8 +149,12 @@ impl Checker<'_> {
                     let of = self.expr(of)?;
                     self.item(of, name, span)
                 }
-                (None, ExprKind::Index(of, index)) => match (self.expr(of)?, self.expr(index)?.kind) {
-                    (of, ValueKind::Int(n)) => self.item(of, &n.to_string(), span),
+                (None, ExprKind::Index(of, index)) => match (self.expr(of)?, self.expr(index)?) {
+                    (of @ Value { ty: Type::Text(_), .. }, at) if at.ty.is_int() => {
+                        let kind = ValueKind::CharOf(Box::new(of), Box::new(at));
+                        Ok(Value { ty: Type::Int { bytes: 1, signed: true }, kind })
+                    }
+                    (of, Value { kind: ValueKind::Int(n), .. }) => self.item(of, &n.to_string(), span),
                     _ => self.error(index.span, "the index of a tuple must be a literal"),
                 },
                 (None, _) => self.unknown(),
@@ -199,6 +206,8 @@ impl Checker<'_> {
         }
         Ok(match (op, &value.kind) {
             (UnaryOp::Not, ValueKind::Int(n)) => truth(ValueKind::Int((*n == 0).into())),
+            // A literal has no sign before, and none behind.
+            (UnaryOp::Invert, ValueKind::Int(n)) if literal::exact(of).is_some() => literal(!n),
             (UnaryOp::Invert, ValueKind::Int(n)) => Value { kind: ValueKind::Int(!n), ty: number::widest(&value.ty) },
             (UnaryOp::Negate, ValueKind::Int(n)) => signed((*n as i64).wrapping_neg()),
             (UnaryOp::Not, _) => truth(ValueKind::Not(Box::new(value))),
@@ -220,10 +229,23 @@ impl Checker<'_> {
             (Type::Text(_), Type::Probe { func }) => (a, probe_text(*func)),
             _ => (a, b),
         };
+        let (a, b) = match (array(&a), array(&b)) {
+            (Some((first, size)), Some((second, _))) if a.ty == b.ty && matches!(a.ty, Type::Data { .. }) => {
+                (bytes_at(first, size), bytes_at(second, size))
+            }
+            _ => (a, b),
+        };
         let comparable = match (&a.ty, &b.ty) {
             (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
             _ => false,
+        };
+        // Numbers that are printed as something else are compared as numbers.
+        let (a, b) = match (&a.ty, &b.ty) {
+            (Type::User, Type::User) if matches!(op, BinaryOp::Eq | BinaryOp::Ne) => {
+                (Value { ty: Type::UINT, ..a }, Value { ty: Type::UINT, ..b })
+            }
+            _ => (a, b),
         };
         if comparable {
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);

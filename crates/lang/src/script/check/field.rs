@@ -1,7 +1,7 @@
 //! Members, elements and what pointers lead to.
 
 use super::super::ast::{Expr, ExprKind, Sized, TypeName, UnaryOp};
-use super::super::checked::{Value, ValueKind};
+use super::super::checked::{Action, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::Type;
@@ -111,12 +111,13 @@ impl Checker<'_> {
     /// `None`: it is a part of a tuple of the script, which lies in no memory of the program.
     fn element(&mut self, of: &Expr, index: &Expr, span: Span) -> Checking<Option<Place>> {
         let base = self.base(of)?;
-        let at = self.expr(index)?;
+        let mut at = self.expr(index)?;
         let cannot =
             |ty: &str| format!("The array index operator [] can only be used on arrays and pointers, found {ty}.");
         let Found { place, by_pointer } = match base {
             Ok(found) => found,
             Err(Type::Tuple(parts)) if parts.names().is_empty() => return Ok(None),
+            Err(Type::Text(_)) => return Ok(None),
             Err(ty) => return self.error(span, cannot(&ty.name())),
         };
         if !at.ty.is_int() {
@@ -130,7 +131,15 @@ impl Checker<'_> {
                     let message = format!("the index {n} is out of bounds for array of size {length}");
                     return self.error(span, message);
                 }
-                _ => (**ty).clone(),
+                _ => {
+                    let element = (**ty).clone();
+                    if !matches!(at.kind, ValueKind::Int(_)) && *length > 0 {
+                        let message = "Array access out of bounds. This can lead to unexpected results.";
+                        let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
+                        at = Value { ty: at.ty.clone(), kind: ValueKind::Within(Box::new(at), *length, warning) };
+                    }
+                    element
+                }
             },
             other => return self.error(span, cannot(&other.name())),
         };
@@ -159,12 +168,21 @@ impl Checker<'_> {
     pub(super) fn address(&mut self, of: &Expr, span: Span) -> Checking<Value> {
         match self.place(of)? {
             Some(place) => self.address_of(&place, span),
-            None => match of.kind {
-                ExprKind::Var(_) | ExprKind::Map(..) => self.error_with(
-                    span,
-                    "a variable of the script has no address in the program",
-                    "*(&$x) is $x; what a pointer of the program leads to has an address: &$p->member",
-                ),
+            None => match &of.kind {
+                ExprKind::Var(name) => {
+                    let value = self.var(name, of.span)?;
+                    match of_variable(&value.ty) {
+                        Some(to) => {
+                            let kind = ValueKind::AddressOf(Box::new(value));
+                            Ok(Value { ty: Type::Pointer(Box::new(to)), kind })
+                        }
+                        None => {
+                            let message = format!("a variable of type '{}' has no address", value.ty.name());
+                            self.error_with(span, message, "*(&$x) is $x")
+                        }
+                    }
+                }
+                ExprKind::Map(..) => self.error_with(span, "a map has no address", "*(&@x) is @x"),
                 _ => self.error(span, "only members, elements and what a pointer leads to have an address"),
             },
         }
@@ -247,4 +265,16 @@ impl Checker<'_> {
 fn describe(name: &str) -> String {
     let keyword = name.split(' ').next().unwrap_or_default();
     format!("{} of type '{name}'", if keyword == "union" { "Union" } else { "Struct" })
+}
+
+/// The type of C of a variable's memory; `None`: C has none like it.
+fn of_variable(ty: &Type) -> Option<CType> {
+    Some(match ty {
+        Type::Int { bytes, signed } => CType::Int { bytes: *bytes, signed: *signed },
+        Type::Pointer(to) => CType::Pointer(to.clone()),
+        Type::Enum(of) => CType::Enum(of.clone()),
+        Type::Data { ty, .. } => ty.clone(),
+        Type::Text(len) => CType::Array(Box::new(CType::Char), *len as u64 + 1),
+        _ => return None,
+    })
 }

@@ -74,12 +74,24 @@ impl Checker<'_> {
 
     fn other_keys(&self, map: usize, new: &[(Type, Option<u64>)]) -> String {
         let list = |types: &mut dyn Iterator<Item = &Type>| {
-            let names: Vec<String> = types.map(Type::name).collect();
-            if names.is_empty() { "no arguments".to_owned() } else { format!("arguments: '{}'", names.join(",")) }
+            let names: Vec<String> = types.map(key_name).collect();
+            match &*names {
+                [] => "no arguments".to_owned(),
+                [name] => format!("arguments: '{name}'"),
+                names => format!("arguments: '({})'", names.join(",")),
+            }
         };
         let MapState { name, keys, .. } = &self.maps[map];
         let expects = list(&mut keys.iter().flatten());
         let access = list(&mut new.iter().map(|(ty, _)| ty));
         format!("Argument mismatch for @{name}: trying to access with {access} when map expects {expects}")
+    }
+}
+
+/// The name of a key's type; of a string with its room, in which a NUL ends it.
+fn key_name(ty: &Type) -> String {
+    match ty {
+        Type::Text(len) => format!("string[{}]", len + 1),
+        ty => ty.name(),
     }
 }

@@ -24,9 +24,12 @@ struct Names<'a> {
 }
 
 impl Checker<'_> {
-    /// The macro of this name.
-    pub(super) fn find_macro(&self, name: &str) -> Option<&Macro> {
-        self.macros.iter().find(|known| known.name == name)
+    /// The macro that a call with so many arguments means, or would if it had the right number. A
+    /// function of the language keeps its own numbers of arguments.
+    pub(super) fn find_macro(&self, name: &str, args: usize) -> Option<&Macro> {
+        let mut same = self.macros.iter().filter(|known| known.name == name);
+        let is_known = super::advice::is_known(name);
+        same.find(|of| of.params.len() == args || !is_known)
     }
 
     /// `name(args)`, of a macro: what it does, and its value.
@@ -49,7 +52,7 @@ impl Checker<'_> {
                 format!("Call to macro {name}() has the wrong number of arguments: expected {expected}, got {got}");
             return self.error(span, message);
         }
-        if self.nested >= NESTED {
+        if self.calls.len() >= NESTED {
             return self.error(span, format!("Macros are more than {NESTED} levels deep: {name}() may call itself"));
         }
         self.expanded += 1;
@@ -83,9 +86,9 @@ impl Checker<'_> {
         if let Some((span, message)) = names.wrong {
             return self.error(span, message);
         }
-        self.nested += 1;
+        self.calls.push(span);
         let result = self.block_value(&body, value.as_ref());
-        self.nested -= 1;
+        self.calls.pop();
         result
     }
 
@@ -118,7 +121,7 @@ impl Checker<'_> {
     /// Whether it is a call without a value.
     fn last_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<bool> {
         let ExprKind::Call(name, args) = &expr.kind else { return Ok(false) };
-        if self.find_macro(name).is_some() {
+        if self.find_macro(name, args.len()).is_some() {
             return Ok(false);
         }
         match self.action_call(name, args, expr.span)? {

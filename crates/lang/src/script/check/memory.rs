@@ -262,6 +262,12 @@ pub(super) fn array(of: &Value) -> Option<(Value, usize)> {
     }
 }
 
+/// As many bytes at an address.
+pub(super) fn bytes_at(address: Value, len: usize) -> Value {
+    let len_value = Value { ty: Type::UINT, kind: ValueKind::Int(len as u64) };
+    Value { ty: Type::Bytes(len), kind: ValueKind::ReadBytes(Box::new(address), Box::new(len_value)) }
+}
+
 /// What kind of value a number of C is.
 pub(super) fn number_type(ty: &CType) -> Option<Type> {
     Some(match ty {

@@ -45,6 +45,11 @@ use super::diagnostic::{Diagnostic, Severity, Span, Unknown};
 use super::program::{Nothing, Program};
 use super::types::{Content, Type};
 
+/// Whether it is the name of a function that has a value.
+pub(super) fn has_value(name: &str) -> bool {
+    advice::is_known(name) && !call::ACTIONS.contains(&name)
+}
+
 /// Rounds after which the types of maps must be known: those that are used before they are assigned
 /// need more than one.
 const ROUNDS: usize = 10;
@@ -113,9 +118,10 @@ struct MapState {
 struct Checker<'a> {
     params: &'a [String],
     macros: &'a [ast::Macro],
-    /// How many macros were put in so far, and how many the expression is in.
+    /// How many macros were put in so far.
     expanded: usize,
-    nested: usize,
+    /// Where the macros are called that the expression is in, the outermost first.
+    calls: Vec<Span>,
     types: Types<'a>,
     out: Checked,
     maps: Vec<MapState>,
@@ -167,7 +173,7 @@ impl<'a> Checker<'a> {
             params,
             macros: &[],
             expanded: 0,
-            nested: 0,
+            calls: Vec::new(),
             types,
             out: Checked::default(),
             maps: known.maps,

@@ -14,6 +14,7 @@ impl Checker<'_> {
         let (format, values) = self.formatted(name, args, span)?;
         let types = values.iter().map(|value| value.ty.clone()).collect();
         let diagnostic = if name == "errorf" { Diagnostic::error(span, "") } else { Diagnostic::warning(span, "") };
+        let diagnostic = Diagnostic { expanded: self.calls.iter().rev().copied().collect(), ..diagnostic };
         Ok(Op::Act(self.action(Action::Say(format, types, diagnostic)), values))
     }
 

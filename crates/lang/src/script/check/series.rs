@@ -1,6 +1,6 @@
 //! `tseries(n, interval, intervals, merge)`: how a value changes over time.
 
-use super::super::ast::Expr;
+use super::super::ast::{Expr, ExprKind};
 use super::super::checked::{Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Content, Merge};
@@ -13,6 +13,17 @@ const INTERVALS: u64 = 10_000;
 const LONGEST: u64 = 366 * 86_400 * 1_000_000_000;
 
 impl Checker<'_> {
+    /// The time of a value of a series, if a map of the script has it: see
+    /// [`Config::series_clock`](super::super::checked::Config::series_clock).
+    pub(super) fn series_clock(&mut self, content: &Content, span: Span) -> Checking<Option<Value>> {
+        match (content, self.out.config.series_clock.clone()) {
+            (Content::Tseries { .. }, Some(map)) => {
+                self.expr(&Expr { kind: ExprKind::Map(map, Vec::new()), span }).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// What the map holds, and the number.
     pub(super) fn tseries(&mut self, args: &[Expr], span: Span) -> Checking<(Content, Option<Value>)> {
         self.arguments("tseries", args, 3, 4, span)?;

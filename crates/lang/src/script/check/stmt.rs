@@ -15,8 +15,15 @@ const UNROLL: u64 = 100;
 impl Checker<'_> {
     pub(super) fn stmts(&mut self, stmts: &[Stmt]) -> Vec<Op> {
         let mut ops = Vec::new();
-        for stmt in stmts {
+        let mut stmts = stmts.iter();
+        while let Some(stmt) = stmts.next() {
             let _ = self.stmt(stmt, &mut ops);
+            if ends(ops.last()) {
+                if let Some(next) = stmts.next() {
+                    self.found.push(Diagnostic::warning(next.span, "Unreachable statement."));
+                    let _ = self.stmt(next, &mut ops);
+                }
+            }
         }
         ops
     }
@@ -61,9 +68,8 @@ impl Checker<'_> {
                             self.expr(value).inspect_err(|_| self.unassigned.push(Unknown::Variable(name.clone())))?;
                         self.set_var(name, value, stmt.span, ops)
                     }
-                    // Its type is that of the first assignment, which may be in an inner block.
                     (None, None) => {
-                        self.declare(name, Type::None);
+                        self.declare_untyped(name, ops);
                         Ok(())
                     }
                 }
@@ -260,8 +266,8 @@ impl Checker<'_> {
     fn nested_block(&mut self, expr: &Expr) -> Checking<Option<(Vec<Op>, Option<Value>)>> {
         Ok(Some(match &expr.kind {
             ExprKind::Block(body, value) => self.block_value(body, value.as_deref())?,
-            ExprKind::Call(name, args) if self.find_macro(name).is_some() => self.expand(name, args, expr.span)?,
-            ExprKind::Ident(name) if self.find_macro(name).is_some() => self.expand(name, &[], expr.span)?,
+            ExprKind::Call(name, args) if self.find_macro(name, args.len()).is_some() => self.expand(name, args, expr.span)?,
+            ExprKind::Ident(name) if self.find_macro(name, 0).is_some() => self.expand(name, &[], expr.span)?,
             _ => return Ok(None),
         }))
     }
@@ -270,4 +276,9 @@ impl Checker<'_> {
 /// Whether it is a call that only does something.
 fn is_action(expr: &Expr) -> bool {
     matches!(&expr.kind, ExprKind::Call(name, _) if super::call::ACTIONS.contains(&&**name))
+}
+
+/// Whether nothing runs behind a statement.
+fn ends(op: Option<&Op>) -> bool {
+    matches!(op, Some(Op::Return | Op::Break | Op::Continue | Op::Exit(..)))
 }

@@ -5,7 +5,7 @@ use super::super::checked::{Action, Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Meaning, Type};
 use super::expr::{int, truth};
-use super::memory::array;
+use super::memory::{array, bytes_at};
 use super::{Checker, Checking};
 
 impl Checker<'_> {
@@ -61,10 +61,7 @@ impl Checker<'_> {
             let given = array(&given).map_or(given, |(address, _)| address);
             match &given.ty {
                 Type::Text(_) | Type::Bytes(_) => Ok(given),
-                ty if ty.is_int() => {
-                    let kind = ValueKind::ReadBytes(Box::new(given), Box::new(int(len as u64)));
-                    Ok(Value { ty: Type::Bytes(len), kind })
-                }
+                ty if ty.is_int() => Ok(bytes_at(given, len)),
                 ty => {
                     let kind = ty.kind();
                     let message =
@@ -84,7 +81,7 @@ impl Checker<'_> {
             if keys.is_empty() {
                 let map = self.map_argument("len", &args[0])?;
                 if self.maps[map].keys.as_ref().is_some_and(Vec::is_empty) {
-                    return self.error(args[0].span, "len() only works on maps with keys");
+                    return self.no_keys("len", args[0].span);
                 }
                 return Ok(Value { ty: Type::INT, kind: ValueKind::MapLength(map) });
             }

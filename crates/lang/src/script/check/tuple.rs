@@ -1,7 +1,7 @@
 //! Tuples.
 
 use super::super::ast::Expr;
-use super::super::checked::{Value, ValueKind};
+use super::super::checked::{Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Parts, Type};
 use super::{Checker, Checking};
@@ -23,6 +23,27 @@ impl Checker<'_> {
         let types = values.iter().map(|value| value.ty.clone()).collect();
         let ty = Type::Tuple(Parts::named(names.to_vec(), types));
         Ok(Value { ty, kind: ValueKind::Tuple(values) })
+    }
+
+    /// A record with its fields in the order that `known` has. The parts are evaluated as they are
+    /// written.
+    pub(super) fn in_order(&mut self, value: Value, known: &Type, ops: &mut Vec<Op>) -> Value {
+        let (Type::Tuple(known), Type::Tuple(given)) = (known, &value.ty) else { return value };
+        let is_other = known.names() != given.names() && known.len() == given.len();
+        let at = |name: &String| given.names().iter().position(|given| given == name);
+        let Some(places) = known.names().iter().map(at).collect::<Option<Vec<_>>>().filter(|_| is_other) else {
+            return value;
+        };
+        let types: Vec<Type> = places.iter().map(|place| given[*place].clone()).collect();
+        let (whole, names) = (value.ty.clone(), known.names().to_vec());
+        let kept = self.new_var(whole.clone());
+        ops.push(Op::SetVar(kept, value));
+        let item = |(place, ty): (usize, &Type)| {
+            let of = Box::new(Value { ty: whole.clone(), kind: ValueKind::Var(kept) });
+            Value { ty: ty.clone(), kind: ValueKind::Item(of, place) }
+        };
+        let items = places.into_iter().zip(&types).map(item).collect();
+        Value { ty: Type::Tuple(Parts::named(names, types)), kind: ValueKind::Tuple(items) }
     }
 
     /// `of.name`, of a tuple.

@@ -138,7 +138,7 @@ impl Checker<'_> {
 }
 
 /// What a variable of this type begins with; `None`: all its bytes are zeros anyway.
-fn zero(ty: &Type) -> Option<Value> {
+pub(super) fn zero(ty: &Type) -> Option<Value> {
     Some(match ty {
         Type::Text(_) => text(Vec::new()),
         Type::Tuple(types) => {

@@ -16,7 +16,7 @@ impl Lower<'_, '_> {
         let content = self.shared.checked.maps[entry.map].content.clone();
         let shared = self.shared.checked.maps[entry.map].shared;
         if let (Content::Tseries { .. }, Some(value)) = (&content, value) {
-            return self.series(entry, value, &content);
+            return self.series(entry, value, None);
         }
         let used = self.used;
         let number = value.map(|value| {

@@ -12,6 +12,7 @@ mod each;
 mod expr;
 mod fact;
 mod helper;
+mod index;
 mod map;
 mod own;
 mod programs;

@@ -13,15 +13,22 @@ const VALUE: i16 = 8;
 const STAMP: i16 = 16;
 
 impl Lower<'_, '_> {
-    pub(super) fn series(&mut self, entry: &Entry, value: &Value, content: &Content) {
-        let Content::Tseries { interval, intervals, merge, signed } = *content else { return };
+    /// The value of a moment: of now, unless `clock` says when.
+    pub(super) fn series(&mut self, entry: &Entry, value: &Value, clock: Option<&Value>) {
+        let content = self.shared.checked.maps[entry.map].content.clone();
+        let Content::Tseries { interval, intervals, merge, signed } = content else { return };
         let used = self.used;
         let (number, now, missing) = (self.stack(8), self.stack(8), self.out.label());
         self.int(value);
         self.out.put(Reg::R10, number, Reg::R0);
-        self.out.call(helper::NSECS);
-        let since = self.shared.clock.since_1970;
-        self.out.alu_value(AluOp::Add, Reg::R0, since, Reg::R1);
+        match clock {
+            Some(clock) => self.int(clock),
+            None => {
+                self.out.call(helper::NSECS);
+                let since = self.shared.clock.since_1970;
+                self.out.alu_value(AluOp::Add, Reg::R0, since, Reg::R1);
+            }
+        }
         self.out.put(Reg::R10, now, Reg::R0);
         let key = self.key(entry);
         self.lookup_or_insert(entry.map, key, 0, missing);

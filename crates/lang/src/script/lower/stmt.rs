@@ -22,6 +22,7 @@ impl Lower<'_, '_> {
             Op::SetVar(var, value) => self.set_var(*var, value),
             Op::SetMap(entry, value) => self.set_map(entry, value),
             Op::AddMap(entry, value) => self.add_map(entry, value, false),
+            Op::Series(entry, value, clock) => self.series(entry, value, Some(clock)),
             Op::Aggregate(entry, value) => self.aggregate(entry, value.as_ref()),
             Op::SetOwn(index, value) => self.set_own(*index, value),
             Op::Delete(entry) => self.delete(entry),

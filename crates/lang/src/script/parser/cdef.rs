@@ -12,6 +12,16 @@ use super::{Parsed, Parser};
 /// Bytes of one type at most.
 const LARGEST: u64 = 1 << 30;
 
+/// Bytes that a type is aligned to at most, as in gcc.
+const LARGEST_ALIGN: u64 = 1 << 28;
+
+/// What attributes say of where members lie.
+struct Attributes {
+    packed: bool,
+    /// Bytes that the type is aligned to at least.
+    align: u64,
+}
+
 /// A member as it is declared.
 struct Member {
     name: String,
@@ -169,7 +179,7 @@ impl Parser<'_> {
     /// Behind `struct` or `union`.
     fn record(&mut self, is_union: bool) -> Parsed<CType> {
         let keyword = if is_union { "union" } else { "struct" };
-        let mut packed = self.attribute()?;
+        let before = self.attribute()?;
         let start = self.peek_at(0)?.span;
         let name = match self.peek()?.clone() {
             TokenKind::Ident(name) => {
@@ -192,8 +202,10 @@ impl Parser<'_> {
             return Ok(CType::Record(record));
         }
         let members = self.deeper(|parser| parser.members())?;
-        packed |= self.attribute()?;
-        let layout = self.lay_out(&members, is_union, packed)?;
+        let behind = self.attribute()?;
+        let mut layout = self.lay_out(&members, is_union, before.packed || behind.packed)?;
+        layout.align = layout.align.max(before.align).max(behind.align);
+        layout.size = layout.size.next_multiple_of(layout.align);
         if self.types.layouts.contains_key(&record.key()) {
             return Err(Diagnostic::error(span, format!("redefinition of '{}'", record.name)));
         }
@@ -201,17 +213,17 @@ impl Parser<'_> {
         Ok(CType::Record(record))
     }
 
-    /// Any number of `__attribute__((…))`: whether one of them is `packed`. The others say nothing
-    /// about where members lie, but for `aligned`, which is refused.
-    fn attribute(&mut self) -> Parsed<bool> {
-        let mut packed = false;
+    /// Any number of `__attribute__((…))`. Those that are neither `packed` nor `aligned(N)` say
+    /// nothing about where members lie.
+    fn attribute(&mut self) -> Parsed<Attributes> {
+        let mut found = Attributes { packed: false, align: 1 };
         loop {
             if self.eat_word("__packed")? {
-                packed = true;
+                found.packed = true;
                 continue;
             }
             if !self.eat_word("__attribute__")? {
-                return Ok(packed);
+                return Ok(found);
             }
             self.expect("(")?;
             self.expect("(")?;
@@ -221,10 +233,18 @@ impl Parser<'_> {
                 match token.kind {
                     TokenKind::Punct("(") => open += 1,
                     TokenKind::Punct(")") => open -= 1,
-                    TokenKind::Ident(word) if matches!(&*word, "packed" | "__packed__") => packed = true,
+                    TokenKind::Ident(word) if matches!(&*word, "packed" | "__packed__") => found.packed = true,
                     TokenKind::Ident(word) if matches!(&*word, "aligned" | "__aligned__") => {
-                        let error = Diagnostic::error(token.span, "the attribute aligned is not understood");
-                        return Err(error.hint("declare members that fill the gap, for example char pad[4]"));
+                        self.expect("(")?;
+                        let TokenKind::Int(align) = self.next()?.kind else {
+                            return Err(self.unexpected(", expecting a number of bytes"));
+                        };
+                        if !align.is_power_of_two() || align > LARGEST_ALIGN {
+                            let message = format!("a type is aligned to 1, 2, 4 bytes or more, to {LARGEST_ALIGN}");
+                            return Err(Diagnostic::error(token.span, message));
+                        }
+                        found.align = found.align.max(align);
+                        self.expect(")")?;
                     }
                     TokenKind::End => return Err(self.unexpected(", expecting )")),
                     _ => {}

@@ -25,6 +25,11 @@ impl Parser<'_> {
             Some("include") => match super::import::included(line) {
                 Some((path, _)) if self.given.included.iter().any(|known| known == path) => {}
                 _ if self.given.only_read => {}
+                Some((path, true)) if super::header::constants(path).is_some() => {
+                    for (name, number) in super::header::constants(path).unwrap_or_default() {
+                        self.defines.entry((*name).to_owned()).or_insert(ExprKind::Int(*number));
+                    }
+                }
                 _ => return Err(Self::no_header(span)),
             },
             Some(word @ ("ifdef" | "ifndef")) => {

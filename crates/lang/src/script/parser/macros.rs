@@ -1,6 +1,7 @@
 //! Macros, and blocks that are expressions.
 
-use super::super::ast::{Expr, ExprKind, Macro, Param, StmtKind};
+use super::super::ast::{Expr, ExprKind, Macro, Param, Stmt, StmtKind};
+use super::super::check;
 use super::super::diagnostic::Diagnostic;
 use super::super::token::TokenKind;
 use super::{Parsed, Parser};
@@ -42,18 +43,46 @@ impl Parser<'_> {
     /// `{ …; value }`: the last statement is the value if it is an expression and no semicolon ends
     /// it.
     pub(super) fn block_expr(&mut self) -> Parsed<ExprKind> {
-        let (mut body, ended) = self.open_braces()?;
-        let value = match body.pop() {
-            Some(stmt) => match stmt.kind {
-                StmtKind::Expr(value) if !ended => Some(Box::new(value)),
-                kind => {
-                    body.push(super::Stmt { kind, span: stmt.span });
-                    None
-                }
-            },
-            None => None,
+        let (body, ended) = self.open_braces()?;
+        let (body, value) = if ended { (body, None) } else { self.with_value(body) };
+        Ok(ExprKind::Block(body, value.map(Box::new)))
+    }
+
+    /// Statements, and the value that the last one is. An `if` with `else` is a value if each of
+    /// its blocks has one.
+    fn with_value(&self, mut body: Vec<Stmt>) -> (Vec<Stmt>, Option<Expr>) {
+        let Some(Stmt { kind, span }) = body.pop() else { return (body, None) };
+        let kind = match kind {
+            StmtKind::Expr(value) => return (body, Some(value)),
+            StmtKind::If { cond, then, otherwise } if self.is_value(&then) && self.is_value(&otherwise) => {
+                let [then, otherwise] = [then, otherwise].map(|branch| {
+                    let span = branch.last().map_or(span, |stmt| stmt.span);
+                    let (body, value) = self.with_value(branch);
+                    Box::new(Expr { kind: ExprKind::Block(body, value.map(Box::new)), span })
+                });
+                let kind = ExprKind::Ternary(Box::new(cond), then, otherwise);
+                return (body, Some(Expr { kind, span }));
+            }
+            kind => kind,
         };
-        Ok(ExprKind::Block(body, value))
+        body.push(Stmt { kind, span });
+        (body, None)
+    }
+
+    /// Whether the statements of a block end with a value. A call may be one that only does
+    /// something: only those of the language are known to have a value.
+    fn is_value(&self, body: &[Stmt]) -> bool {
+        let Some(stmt) = body.last() else { return false };
+        if self.source[stmt.span.end..].trim_start().starts_with(';') {
+            return false;
+        }
+        match &stmt.kind {
+            StmtKind::Expr(Expr { kind: ExprKind::Call(name, _), .. }) => check::has_value(name),
+            StmtKind::Expr(Expr { kind: ExprKind::Step(..), .. }) => false,
+            StmtKind::Expr(_) => true,
+            StmtKind::If { then, otherwise, .. } => self.is_value(then) && self.is_value(otherwise),
+            _ => false,
+        }
     }
 
     /// An expression in braces.

@@ -5,19 +5,21 @@ mod cdef;
 mod directive;
 mod expr;
 mod function;
+mod header;
 mod import;
 mod macros;
 mod option;
 mod point;
 mod stmt;
 
+pub use header::is_known as is_known_header;
 pub use import::{Import, imports};
 pub use point::period;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use super::ast::{Block, Declared, DeclaredMap, ExprKind, Script, Setting, Stmt};
+use super::ast::{Block, Declared, DeclaredMap, ExprKind, Script, Setting};
 use super::ctype::Definitions;
 use super::diagnostic::{Diagnostic, Span};
 use super::lexer::Lexer;
