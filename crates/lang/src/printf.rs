@@ -90,6 +90,9 @@ impl Conversion {
             Some('i') => 'd',
             Some(c @ ('d' | 'o' | 'u' | 'x' | 'X' | 'c' | 's' | 'p')) => c,
             Some(c) if c != '*' && more.contains(c) => c,
+            Some('g') if chars.peek() == Some(&'r') && more.contains('r') => {
+                return Err("%gr needs the kernel: not available in this tool".to_owned());
+            }
             Some(c) => {
                 let more: String = more.chars().filter(char::is_ascii_lowercase).map(|c| format!(" {c}")).collect();
                 return Err(format!("unknown conversion %{c} in the format; there are d i o u x X c s p{more} and %%"));

@@ -63,13 +63,20 @@ pub struct Diagnostic {
     /// The name, if it is one that nothing has.
     pub unknown: Option<Unknown>,
     /// The calls of macros that it is in, the innermost first.
-    pub expanded: Vec<Span>,
+    pub expanded: Box<[Span]>,
 }
 
 impl Diagnostic {
     /// An error.
     pub fn error(span: Span, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Error, span, message: message.into(), hint: None, unknown: None, expanded: Vec::new() }
+        Diagnostic {
+            severity: Severity::Error,
+            span,
+            message: message.into(),
+            hint: None,
+            unknown: None,
+            expanded: Box::default(),
+        }
     }
 
     /// An error: nothing has this name.
@@ -119,7 +126,7 @@ impl Diagnostic {
         if let Some(hint) = &self.hint {
             let _ = writeln!(text, "HINT: {hint}");
         }
-        for span in &self.expanded {
+        for span in &*self.expanded {
             let outer = Diagnostic { severity: self.severity, ..Diagnostic::error(*span, "expanded from") };
             text.push_str(&outer.render(name, source));
         }

@@ -462,7 +462,7 @@ mod tests {
     fn numbers_of_the_system() {
         assert_eq!(error(2), "No such file or directory");
         assert_eq!([9, 11, 34, 64, 0, 65].map(signal)[..2], ["Killed", "Segmentation fault"]);
-        assert_eq!([34, 64, 0, 65].map(signal)[2..], ["N/A", "N/A"]);
+        assert_eq!([34, 64, 0, 65].map(signal)[2..], ["Unknown signal 0", "N/A"]);
         assert_eq!([34, 64].map(signal), ["Real-time signal 0", "Real-time signal 30"]);
         let calls = [0, 1, 202, 334, 335, 423, 424, 435, 462, 463, u64::MAX].map(system_call);
         let wanted = ["read", "write", "futex", "rseq", "", "", "pidfd_send_signal", "clone3", "mseal", "", ""];

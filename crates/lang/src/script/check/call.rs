@@ -23,6 +23,7 @@ const KERNEL: &[&str] = &[
     "kfunc_exist",
     "socket_cookie",
     "unwatch",
+    "debugf",
 ];
 
 /// Functions without a value.

@@ -66,7 +66,9 @@ impl Checker<'_> {
                     }
                 }
             }
-            ExprKind::Call(name, args) if self.find_macro(name, args.len()).is_some() => self.macro_value(name, args, span),
+            ExprKind::Call(name, args) if self.find_macro(name, args.len()).is_some() => {
+                self.macro_value(name, args, span)
+            }
             ExprKind::Call(name, args) => self.call(name, args, span),
             ExprKind::Block(body, value) => self.block_expr(body, value.as_deref(), span),
             ExprKind::Unary(UnaryOp::Deref, of) => match addressed(of) {

@@ -266,7 +266,9 @@ impl Checker<'_> {
     fn nested_block(&mut self, expr: &Expr) -> Checking<Option<(Vec<Op>, Option<Value>)>> {
         Ok(Some(match &expr.kind {
             ExprKind::Block(body, value) => self.block_value(body, value.as_deref())?,
-            ExprKind::Call(name, args) if self.find_macro(name, args.len()).is_some() => self.expand(name, args, expr.span)?,
+            ExprKind::Call(name, args) if self.find_macro(name, args.len()).is_some() => {
+                self.expand(name, args, expr.span)?
+            }
             ExprKind::Ident(name) if self.find_macro(name, 0).is_some() => self.expand(name, &[], expr.span)?,
             _ => return Ok(None),
         }))
