@@ -93,6 +93,19 @@ fn a_command_that_ignores_sigterm_ends_with_its_script() {
     assert_eq!(run(&mut sidestep(&[&script[..], &command].concat()), LIMIT).ok().stdout.lines().next(), Some("on"));
 }
 
+/// `| head` had what it wanted, and the tool waited for the end of the command for ever.
+#[test]
+fn a_command_went_on_when_nobody_read_what_its_script_prints() {
+    let tool = path().display().to_string();
+    let command = "while :; do echo $$ > /dev/null; read -t 0.1 <> <(:); done";
+    let script = r#"u:bash:echo_builtin { printf("%d\n", pid) }"#;
+    let line = format!("{tool} -e '{script}' -- bash -c '{command}' | head -1");
+    let output = run(Command::new("sh").args(["-c", &line]), LIMIT).ok();
+    let pid = output.stdout.trim();
+    assert!(pid.parse::<i32>().is_ok(), "{output}");
+    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command goes on: {output}");
+}
+
 #[test]
 fn a_second_signal_ends_a_command_that_ignores_the_first() {
     let command = ["bash", "-c", "trap '' TERM; echo on; while :; do read -t 1 <> <(:); done"];

@@ -346,16 +346,13 @@ impl Watch<'_> {
     /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal
     /// reaches the command, too, but a SIGTERM only us, so it is handed on, as is a SIGHUP. A
     /// signal while we wait kills a command that was told to end, and so does the end of the time
-    /// that [`Tool::ends_command`] leaves it. Any other command goes on alone. Where nobody reads our
-    /// output any more (`| head`), the tool has ended as well.
+    /// that [`Tool::ends_command`] leaves it. Where nobody reads our output any more (`| head`), the
+    /// command is told to end, as under bpftrace. Any other command goes on alone.
     fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
         // A command that has been waited for has no process id any more.
         let gone = matches!(self.session.poll(), TargetState::Exited(_));
-        let ends = matches!(end, End::Done | End::Output(_)) && self.tool.ends_command();
-        // Nobody reads what we print: nobody waits for us either.
-        if matches!(end, End::Output(_)) && !ends {
-            return ExitCode::SUCCESS;
-        }
+        let is_unread = matches!(end, End::Output(error) if is_unwanted(error));
+        let ends = is_unread || matches!(end, End::Done) && self.tool.ends_command();
         let handed_on = match end {
             End::Signal(signal @ (libc::SIGTERM | libc::SIGHUP)) => Some(*signal),
             _ => ends.then_some(libc::SIGTERM),
