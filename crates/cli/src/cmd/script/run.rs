@@ -25,6 +25,7 @@ use crate::input;
 use crate::out::script::{Layout, Names, Print, Printer, Shown, listed, values};
 use crate::out::sink::{Reader, Sink};
 use crate::out::{json, time};
+use crate::signals;
 
 /// Bytes of a file that `cat` prints at most, as in bpftrace.
 const CAT: u64 = 10 << 10;
@@ -75,6 +76,9 @@ impl Script {
                 .with_context(|| format!("a bug of sidestep: the program of {} is not accepted", probe.point.text()))?;
             programs.push((probe.point.provider, period(&probe.point), verified));
             points.push(probe.point.clone());
+        }
+        if programs.iter().any(|(provider, ..)| *provider == Provider::Own) {
+            signals::keep_for_blocks()?;
         }
         let printer = Printer::new(checked.maps.clone(), compiled.map_of.clone());
         let names = Names {
@@ -188,9 +192,11 @@ impl Script {
         }
     }
 
-    /// Whether anything is still to come: `exit()` was not called, and there are intervals.
+    /// Whether anything is still to come: `exit()` was not called, and there are intervals, or
+    /// blocks for signals.
     pub fn waits(&self) -> bool {
-        self.exit.is_none() && !self.intervals.is_empty()
+        let waits_for_signals = self.programs.iter().any(|(provider, ..)| *provider == Provider::Own);
+        self.exit.is_none() && (!self.intervals.is_empty() || waits_for_signals)
     }
 
     pub fn until_interval(&self) -> Option<Duration> {
@@ -198,8 +204,12 @@ impl Script {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Runs what is due, each once: ticks that were slept through are left out.
+    /// Runs what is due, each once: ticks that were slept through are left out. Before that, the
+    /// blocks of signals that came.
     pub fn tick(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        for _ in 0..signals::taken_for_blocks() {
+            self.all(Provider::Own, maps, sink)?;
+        }
         let now = Instant::now();
         for index in 0..self.intervals.len() {
             if let Some(program) = self.due(index, now) {
@@ -212,8 +222,15 @@ impl Script {
     /// The same while nobody reads: what would be printed is lost, and counted.
     pub fn tick_unread(&mut self, maps: Maps<'_>) -> io::Result<()> {
         let now = Instant::now();
-        for index in 0..self.intervals.len() {
-            let Some(program) = self.due(index, now) else { continue };
+        let mut programs = Vec::new();
+        for _ in 0..signals::taken_for_blocks() {
+            programs.extend((0..self.programs.len()).filter(|program| self.programs[*program].0 == Provider::Own));
+        }
+        programs.extend((0..self.intervals.len()).filter_map(|index| self.due(index, now)));
+        for program in programs {
+            if self.exit.is_some() {
+                break;
+            }
             for record in maps.run(&self.programs[program].2).map_err(io::Error::other)? {
                 match number(&record.bytes).and_then(|number| self.checked.actions.get(number)) {
                     Some(Action::Exit) => self.exit(&record.bytes),

@@ -168,6 +168,8 @@ pub enum Provider {
     Test,
     /// What `--bench` runs.
     Bench,
+    /// When the tool itself gets a signal.
+    Own,
 }
 
 impl Provider {
@@ -183,6 +185,7 @@ impl Provider {
             Provider::Usdt => "usdt",
             Provider::Test => "test",
             Provider::Bench => "bench",
+            Provider::Own => "self",
         }
     }
 

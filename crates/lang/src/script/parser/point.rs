@@ -7,10 +7,10 @@ use super::super::token::TokenKind;
 use super::{Parsed, Parser};
 
 /// What there is, in words.
-const THERE: &str = "there are uprobe, uretprobe, usdt, interval, begin and end";
+const THERE: &str = "there are uprobe, uretprobe, usdt, interval, self, begin and end";
 
 /// The same, to find what a misspelled one was meant to be.
-const NAMES: [&str; 6] = ["uprobe", "uretprobe", "usdt", "interval", "begin", "end"];
+const NAMES: [&str; 7] = ["uprobe", "uretprobe", "usdt", "interval", "self", "begin", "end"];
 
 /// What only the kernel can do, by all its names.
 const KERNEL: &[&str] = &[
@@ -72,6 +72,7 @@ impl Parser<'_> {
             "usdt" | "U" => Provider::Usdt,
             "test" => Provider::Test,
             "bench" => Provider::Bench,
+            "self" => Provider::Own,
             _ if KERNEL.contains(&name) && self.given.only_read => {
                 return Ok(Point { provider: Provider::Uprobe, fields: fields.map(field).collect(), span });
             }
@@ -180,6 +181,7 @@ fn check(point: &Point) -> Parsed<()> {
         Provider::Test | Provider::Bench => {
             error(format!("{} probe type requires 1 argument, found {count}", point.provider.name()))
         }
+        Provider::Own => own(point),
         Provider::Interval => match period(point) {
             Some(1..) => Ok(()),
             Some(0) => error("interval must be greater than 0".to_owned()),
@@ -197,6 +199,21 @@ fn check(point: &Point) -> Parsed<()> {
         Provider::Usdt if !(2..=3).contains(&count) => wrong_fields(point),
         _ => Ok(()),
     }
+}
+
+/// The signals that `self:signal:…` may name.
+pub const OWN_SIGNALS: [&str; 1] = ["SIGUSR1"];
+
+/// `self:signal:SIGUSR1`
+fn own(point: &Point) -> Parsed<()> {
+    let texts: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
+    let message = match *texts {
+        ["signal", signal] if OWN_SIGNALS.contains(&signal) => return Ok(()),
+        ["signal", signal] => format!("{signal} is not a supported signal"),
+        [kind, _] => format!("{kind} is not a supported trigger"),
+        _ => format!("self probe type requires 2 arguments, found {}", texts.len()),
+    };
+    Err(Diagnostic::error(point.span, message).hint("there is self:signal:SIGUSR1"))
 }
 
 fn wrong_fields(point: &Point) -> Parsed<()> {
