@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, Target};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
+use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::Compiled;
 
 use super::nowhere::Nowhere;
@@ -65,7 +66,7 @@ pub fn run(
         return selftest::bench(&mut script, local.maps(), &mut sink);
     }
     if !needs_target {
-        if has_target {
+        if !flags.target.pid.is_empty() {
             sink.note("the script probes nothing: the target is left alone");
         }
         return alone(flags, &mut script, local.maps(), losses, &mut sink, compiled.probes.len());
@@ -105,6 +106,7 @@ pub fn run(
         probes,
         named_by_number: requests.iter().map(|request| request.action.cookie == Cookie::Named).collect(),
         points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
+        attach_points: compiled.probes.iter().map(|probe| probe.point.clone()).collect(),
         needs_symbols: needs_symbols(&compiled),
         flags,
         is_command: matches!(flags.target.target(), Target::Command(_)),
@@ -201,6 +203,7 @@ struct Running<'a> {
     /// Whether the cookies of each request's probes are numbers of their names.
     named_by_number: Vec<bool>,
     points: Vec<Provider>,
+    attach_points: Vec<Point>,
     needs_symbols: bool,
     flags: &'a Flags,
     is_command: bool,
@@ -229,6 +232,22 @@ impl Running<'_> {
     }
 }
 
+impl Running<'_> {
+    /// Says that an attach point means nothing, where it stands in the script.
+    fn say_missing(&self, name: &str, reason: &str, sink: &Sink) {
+        let is_it = |point: &&Point| attach::pattern(point, false).is_ok_and(|pattern| pattern.text == name);
+        let points = self.attach_points.iter().filter(|point| point.provider.has_target());
+        match points.clone().find(is_it).filter(|_| self.script.layout.is_none()) {
+            Some(point) => {
+                let what = point.text().replacen(':', " ", 1);
+                let warning = Diagnostic::warning(point.span, format!("No matches for {what}. Skipping."));
+                self.script.say(&[warning.hint(reason)]);
+            }
+            None => sink.warn(&format!("WARNING: No matches for {name}: {reason}")),
+        }
+    }
+}
+
 impl Tool for Running<'_> {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.name_probes(session);
@@ -236,7 +255,7 @@ impl Tool for Running<'_> {
         if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.detail.verbose {
             // A probe that was found and refused has an object.
             for missing in session.refused().iter().filter(|refused| refused.object.as_os_str().is_empty()) {
-                sink.warn(&format!("WARNING: No matches for {}: {}", missing.name, missing.reason));
+                self.say_missing(&missing.name, &missing.reason.to_string(), sink);
             }
         }
         let heading = if self.script.layout.is_some() { 0 } else { own };

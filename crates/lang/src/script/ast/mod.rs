@@ -56,6 +56,8 @@ pub struct Declared {
     pub default: String,
     /// What it does; may be empty.
     pub description: String,
+    /// What is wrong with the value that the command line gives it.
+    pub wrong: Option<String>,
 }
 
 /// What stands for statements and a value wherever it is called.
