@@ -27,9 +27,6 @@ use crate::out::sink::{Reader, Sink};
 use crate::out::{json, time};
 use crate::signals;
 
-/// Bytes of a file that `cat` prints at most, as in bpftrace.
-const CAT: u64 = 10 << 10;
-
 /// A block that runs again and again.
 struct Interval {
     program: usize,
@@ -294,6 +291,11 @@ impl Script {
         }
     }
 
+    /// Says what is wrong with the script.
+    pub fn say(&self, found: &[Diagnostic]) {
+        self.source.say(found);
+    }
+
     pub fn status(&self, otherwise: ExitCode) -> ExitCode {
         match self.exit {
             Some(code) => ExitCode::from(code as u8),
@@ -365,13 +367,17 @@ impl Script {
                 let values = values(record, &types, &mut self.names, maps);
                 let file = PathBuf::from(OsString::from_vec(rendered(&format, &values, Reader::Program)));
                 let mut bytes = Vec::new();
-                match input::open(&file).and_then(|file| file.take(CAT).read_to_end(&mut bytes)) {
+                match input::open(&file)
+                    .and_then(|file| file.take(self.checked.config.max_cat_bytes).read_to_end(&mut bytes))
+                {
                     Ok(_) => {
                         let lines = if sink.json() { bytes } else { sink.reader().lines(&bytes) };
                         say_data(sink, "cat", &lines)
                     }
                     Err(error) => {
-                        sink.warn(&format!("cat: {}: {error}", file.display()));
+                        let why = error.to_string();
+                        let why = why.split(" (os error").next().unwrap_or_default();
+                        sink.warn(&format!("ERROR: failed to open file '{}' ({why})", file.display()));
                         Ok(())
                     }
                 }

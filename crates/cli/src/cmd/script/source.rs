@@ -71,6 +71,13 @@ impl Source {
                 Some(file) => {
                     let path = Path::new(&file);
                     let bytes = match input::read(path, input::SCRIPT) {
+                        Err(error) if is_missing(&error) && (file.ends_with(".bt") || file.contains('/')) => {
+                            say_lines(&format!(
+                                "ERROR: failed to open file '{}': No such file or directory",
+                                escape::row(&file)
+                            ));
+                            return Ok(None);
+                        }
                         Err(error) if is_missing(&error) => {
                             usage(ErrorKind::InvalidSubcommand, &super::no_command(&file))
                         }

@@ -257,7 +257,10 @@ impl<'a> Checker<'a> {
             Ok(()) => Ok(()),
             Err(NoSetting::Unknown) => self.unknown_setting(&setting.name, setting.span),
             Err(NoSetting::Value(values)) => {
-                let message = format!("Invalid value for {}: {}", setting.name, setting.value);
+                let message = match setting.name.to_ascii_lowercase().trim_start_matches("bpftrace_") {
+                    "license" => format!("Invalid value for license. Found: {}. Valid values: {values}", setting.value),
+                    _ => format!("Invalid value for {}: {}", setting.name, setting.value),
+                };
                 self.error_with(setting.span, message, format!("expected {values}"))
             }
         }
@@ -265,7 +268,7 @@ impl<'a> Checker<'a> {
 
     fn unknown_setting<T>(&mut self, name: &str, span: Span) -> Checking<T> {
         let names = SETTINGS.map(|setting| setting.name).join(", ");
-        self.error_with(span, format!("Unrecognized config variable: {name}"), format!("there are {names}"))
+        self.error_with(span, format!("{name}: not a known configuration option"), format!("there are {names}"))
     }
 
     fn block(&mut self, block: &'a ast::Block) {

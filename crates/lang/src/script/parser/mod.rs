@@ -12,7 +12,7 @@ mod point;
 mod stmt;
 
 pub use import::{Import, imports};
-pub use point::period;
+pub use point::{KERNEL_KINDS, OWN_SIGNALS, period};
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

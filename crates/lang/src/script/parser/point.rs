@@ -42,6 +42,21 @@ const KERNEL: &[&str] = &[
     "p",
 ];
 
+/// Those by their full names.
+pub const KERNEL_KINDS: [&str; 11] = [
+    "kprobe",
+    "kretprobe",
+    "tracepoint",
+    "rawtracepoint",
+    "fentry",
+    "fexit",
+    "iter",
+    "hardware",
+    "software",
+    "watchpoint",
+    "profile",
+];
+
 impl Parser<'_> {
     /// One attach point: `provider:field:…`
     pub(super) fn point(&mut self) -> Parsed<Point> {
@@ -128,10 +143,19 @@ impl Parser<'_> {
 fn field(text: &str) -> Field {
     let quotes = text.strip_prefix('"').and_then(|text| text.rsplit_once('"'));
     match quotes {
-        Some((inner, "")) => Field { text: inner.to_owned(), quoted: true },
-        Some((inner, offset)) if offset.starts_with('+') => Field { text: inner.to_owned() + offset, quoted: false },
+        Some((inner, "")) => Field { text: unescaped(inner), quoted: true },
+        Some((inner, offset)) if offset.starts_with('+') => Field { text: unescaped(inner) + offset, quoted: false },
         _ => Field { text: text.to_owned(), quoted: false },
     }
+}
+
+/// In quotes, `\` stands before a character that means itself.
+fn unescaped(text: &str) -> String {
+    let (mut out, mut chars) = (String::new(), text.chars());
+    while let Some(c) = chars.next() {
+        out.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    out
 }
 
 /// At colons that are not in quotes and no part of `::`.
@@ -142,6 +166,7 @@ fn split(text: &str) -> Vec<&str> {
     while at < bytes.len() {
         match bytes[at] {
             b'"' => quoted = !quoted,
+            b'\\' if quoted => at += 1,
             // `usdt:path::name` has an empty provider; elsewhere `::` is a part of a name.
             b':' if !quoted && bytes.get(at + 1) == Some(&b':') && fields.len() >= 2 && !is_usdt => at += 1,
             b':' if !quoted => {
