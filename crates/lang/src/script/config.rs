@@ -79,7 +79,7 @@ const WITHOUT_MEANING: &[&str] = &[
 
 /// Licenses that the kernel takes for programs. No program is given to the kernel here: a license
 /// is checked, and means nothing.
-const LICENSES: &str = "GPL, GPL v2, GPL and additional rights, Dual BSD/GPL, Dual MIT/GPL, Dual MPL/GPL";
+const LICENSES: &str = "Dual MIT/GPL, Dual BSD/GPL, Dual MPL/GPL, GPL and additional rights, GPL v2, GPL";
 
 /// Why a setting cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

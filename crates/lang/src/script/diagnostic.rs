@@ -58,6 +58,8 @@ pub struct Diagnostic {
     pub span: Span,
     /// What it is.
     pub message: String,
+    /// A line behind the message: numbers that are for those who know the machinery.
+    pub details: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
     /// The name, if it is one that nothing has.
@@ -67,7 +69,14 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// An error.
     pub fn error(span: Span, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Error, span, message: message.into(), hint: None, unknown: None }
+        Diagnostic {
+            severity: Severity::Error,
+            span,
+            message: message.into(),
+            details: None,
+            hint: None,
+            unknown: None,
+        }
     }
 
     /// An error: nothing has this name.
@@ -108,6 +117,9 @@ impl Diagnostic {
             let _ = writeln!(text, "{name}:{line}-{last}: {severity}: {}", self.message);
         } else {
             let _ = writeln!(text, "{name}:{line}:{column}-{}: {severity}: {}", column + width, self.message);
+        }
+        if let Some(details) = &self.details {
+            let _ = writeln!(text, "{details}");
         }
         // Tabs are one column wide in the message, and so they are here.
         let _ = writeln!(text, "{}", source[line_start..line_end].replace('\t', " "));

@@ -274,7 +274,7 @@ impl Script {
 
     /// Says how many reads of the target's memory have failed, and of entries of maps, if they are
     /// counted.
-    pub fn say_faults(&self, maps: Maps<'_>, sink: &Sink) {
+    pub fn say_faults(&self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let counts = maps.sums(self.faults, 0);
         let checked = &self.checked;
         for (count, block) in counts.iter().zip(&checked.blocks).filter(|(count, _)| **count > 0) {
@@ -285,10 +285,16 @@ impl Script {
         }
         let reads = counts.iter().skip(checked.blocks.len()).zip(&checked.reads);
         for (count, span) in reads.filter(|(count, _)| **count > 0) {
-            let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-            let message = format!("Can't lookup map element because it does not exist ({times})");
-            self.source.say(&[Diagnostic::warning(*span, message)]);
+            if sink.json() {
+                sink.line(&self.source.helper_error(*span, "Success", "map_lookup_elem"))?;
+                continue;
+            }
+            let warning = Diagnostic::warning(*span, "Can't lookup map element because it does not exist.");
+            let details = Some("Additional Info - helper: map_lookup_elem, retcode: 0".to_owned());
+            let hint = Some(format!("{count} times")).filter(|_| *count > 1);
+            self.source.say(&[Diagnostic { details, hint, ..warning }]);
         }
+        Ok(())
     }
 
     /// Says what is wrong with the script.

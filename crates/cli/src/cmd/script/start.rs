@@ -1,11 +1,12 @@
 //! A run of a script, from its flags to its exit status.
 
+use std::collections::HashSet;
 use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, Target};
+use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Pattern, Request, Session, SessionError, Target};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::diagnostic::Diagnostic;
@@ -45,6 +46,9 @@ pub fn run(
         }
     }
     if needs_target && !has_target {
+        if let Some(error) = nothing_there(flags, &compiled, regexp) {
+            return nowhere.said(error);
+        }
         super::super::usage(
             ErrorKind::MissingRequiredArgument,
             "the script probes a process: add -p PID, -c CMD or -- CMD",
@@ -78,7 +82,7 @@ pub fn run(
     if script.exit.is_some() {
         script.finish(local.maps(), &mut sink)?;
         sink.flush()?;
-        script.say_faults(local.maps(), &sink);
+        script.say_faults(local.maps(), &mut sink)?;
         losses.look_local(local.maps(), &mut sink)?;
         sink.end()?;
         return Ok(script.status(ExitCode::SUCCESS));
@@ -118,6 +122,30 @@ pub fn run(
         Ok(code) => Ok(running.script.status(code)),
         Err(error) => nowhere.said(error),
     }
+}
+
+/// Why nothing is at an attach point whose file is named by its path, whatever the process.
+fn nothing_there(flags: &Flags, compiled: &Compiled, regexp: bool) -> Option<anyhow::Error> {
+    let points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
+    let patterns = points.filter_map(|point| attach::pattern(point, regexp).ok());
+    let is_path = |pattern: &Pattern| pattern.object.as_ref().is_some_and(|object| object.starts_with('/'));
+    let options = flags.engine.options();
+    let mut errors = patterns.filter(is_path).filter_map(|pattern| {
+        let files = paths::files(&pattern, None);
+        let found: Vec<_> = files.iter().map(|file| sidestep_engine::list(file, None, &options)).collect();
+        if found.iter().any(Result::is_ok) { None } else { found.into_iter().find_map(Result::err) }
+    });
+    errors.find(|error| matches!(error, SessionError::NoMatch(_))).map(Into::into)
+}
+
+/// Attach points as bpftrace counts them: a static probe is one, wherever it is.
+fn counted(session: &Session, is_static: impl Fn(usize) -> bool) -> usize {
+    let mut known = HashSet::new();
+    session
+        .probes()
+        .iter()
+        .filter(|probe| !is_static(probe.request) || known.insert((probe.request, &probe.object, &probe.name)))
+        .count()
 }
 
 /// An object as it is written.
@@ -184,7 +212,7 @@ fn alone(
     }
     script.finish(maps, sink)?;
     sink.flush()?;
-    script.say_faults(maps, sink);
+    script.say_faults(maps, sink)?;
     losses.look_local(maps, sink)?;
     losses.total(sink);
     sink.end()?;
@@ -259,8 +287,12 @@ impl Tool for Running<'_> {
             }
         }
         let heading = if self.script.layout.is_some() { 0 } else { own };
+        let is_static = |request: usize| {
+            self.probes.get(request).is_some_and(|probe| self.points.get(*probe) == Some(&Provider::Usdt))
+        };
+        let probes = counted(session, is_static);
         let more_may_come = !session.awaited().is_empty();
-        self.script.started(session.probes().len() + heading, more_may_come, sink)?;
+        self.script.started(probes + heading, more_may_come, sink)?;
         self.script.start_intervals();
         Ok(())
     }
@@ -295,7 +327,7 @@ impl Tool for Running<'_> {
         if let Some(maps) = session.maps() {
             self.script.finish(maps, sink)?;
             sink.flush()?;
-            self.script.say_faults(maps, sink);
+            self.script.say_faults(maps, sink)?;
         }
         Ok(())
     }

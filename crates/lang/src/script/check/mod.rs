@@ -257,10 +257,12 @@ impl<'a> Checker<'a> {
             Ok(()) => Ok(()),
             Err(NoSetting::Unknown) => self.unknown_setting(&setting.name, setting.span),
             Err(NoSetting::Value(values)) => {
-                let message = match setting.name.to_ascii_lowercase().trim_start_matches("bpftrace_") {
-                    "license" => format!("Invalid value for license. Found: {}. Valid values: {values}", setting.value),
-                    _ => format!("Invalid value for {}: {}", setting.name, setting.value),
-                };
+                let (name, value) = (&setting.name, &setting.value);
+                if name.to_ascii_lowercase().trim_start_matches("bpftrace_") == "license" {
+                    let message = format!("Invalid value for license. Found: {value}. Valid values: {values}");
+                    return self.error(setting.span, message);
+                }
+                let message = format!("Invalid value for {name}: {value}");
                 self.error_with(setting.span, message, format!("expected {values}"))
             }
         }
