@@ -122,7 +122,9 @@ fn paths_with_globs_stay_as_they_are_written() {
     let script = "u:./tool*:\"visit\"+0 { @[probe, func] = count() }";
     let command = ["--", &*program, "visits", "3"];
     assert!(here(&[&["-q", "-e", script], &command[..]].concat()).ends_with("@[uprobe:./tools:visit, visit]: 4\n"));
-    assert_eq!(here(&["-l", "interval:*"]), "interval:hz:1\ninterval:ms:1\ninterval:s:1\ninterval:us:1\n");
+    assert_eq!(here(&["-l", "interval:*"]), "interval:hz:\ninterval:ms:\ninterval:s:\ninterval:us:\n");
+    assert_eq!(here(&["-l", "self:*"]), "self:signal:SIGUSR1\n");
+    assert_eq!(here(&["-l", "inter*:*"]), "interval:hz:\ninterval:ms:\ninterval:s:\ninterval:us:\n");
 }
 
 #[test]

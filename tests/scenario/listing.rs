@@ -63,15 +63,15 @@ fn names_without_a_provider_are_looked_for_in_a_process() {
     refused(&["-l", "-p", &pid, "no_such_*"], &["no_such_*"]);
     refused(&["-l", "-p", &pid, "BEGIN"], &["begin probes are not listed"]);
     let output = run(&mut sidestep(&["-l", "-p", &pid, "no_such.bt"]), LIMIT);
-    assert!(output.stderr.starts_with("WARNING: there is no file `no_such.bt`: "), "{output}");
+    assert!(output.stderr.starts_with("WARNING: It appears that 'no_such.bt' is a filename "), "{output}");
     program.finish().ok();
 }
 
 #[test]
 fn a_script_that_is_not_there_is_no_pattern() {
     for (text, why) in [
-        ("no_such.bt", "error: `no_such.bt` is no file, and as a pattern it does not say where to look: "),
-        ("./no_such", "error: `./no_such` is no file, and "),
+        ("no_such.bt", "WARNING: It appears that 'no_such.bt' is a filename but the file does not exist. "),
+        ("./no_such", "WARNING: It appears that './no_such' is a filename but "),
         ("no_such*", "error: `no_such*` does not say where to look: "),
     ] {
         let output = run(&mut sidestep(&["-l", text]), LIMIT);

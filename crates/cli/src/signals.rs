@@ -12,13 +12,19 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::out::time;
 
 /// Write end of the pipe, for the handler; -1 before it exists.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
+/// A script has blocks for SIGUSR1: the signal ends nothing, and is counted.
+static HAS_BLOCKS: AtomicBool = AtomicBool::new(false);
+/// How often SIGUSR1 came for the blocks of a script.
+static FOR_BLOCKS: AtomicU32 = AtomicU32::new(0);
+/// What the pipe gets to end a wait, where no signal is to be told.
+const WAKE: u8 = 0;
 /// When the last signal arrived, in nanoseconds of `CLOCK_MONOTONIC`; 0: there was none.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
@@ -93,8 +99,20 @@ impl Signals {
         let mut signal = 0u8;
         // SAFETY: there is room for one byte; the descriptor does not block.
         let got = unsafe { libc::read(self.pipe.as_raw_fd(), ptr::from_mut(&mut signal).cast(), 1) };
-        (got == 1).then_some(signal.into())
+        (got == 1 && signal != WAKE).then_some(signal.into())
     }
+}
+
+/// From now on SIGUSR1 is for the blocks of a script. Handlers are there already, or come with
+/// [`Signals::install`].
+pub fn keep_for_blocks() -> io::Result<()> {
+    HAS_BLOCKS.store(true, Ordering::SeqCst);
+    handle(libc::SIGUSR1, forward)
+}
+
+/// How often SIGUSR1 came since the last call.
+pub fn taken_for_blocks() -> u32 {
+    FOR_BLOCKS.swap(0, Ordering::SeqCst)
 }
 
 /// Has a signal come so soon after the one before? The first one comes after 0.
@@ -147,13 +165,18 @@ pub fn first_writable(files: &[&File], millis: i32) -> Option<usize> {
 }
 
 extern "C" fn forward(signal: i32) {
-    let now = time::monotonic();
-    if is_echo(LAST.swap(now, Ordering::SeqCst), now) {
-        return;
-    }
-    // Whatever is waited for in the engine.
-    sidestep_engine::interrupt();
-    let byte = signal as u8;
+    let byte = if signal == libc::SIGUSR1 && HAS_BLOCKS.load(Ordering::SeqCst) {
+        FOR_BLOCKS.fetch_add(1, Ordering::SeqCst);
+        WAKE
+    } else {
+        let now = time::monotonic();
+        if is_echo(LAST.swap(now, Ordering::SeqCst), now) {
+            return;
+        }
+        // Whatever is waited for in the engine.
+        sidestep_engine::interrupt();
+        signal as u8
+    };
     // SAFETY: `__errno_location` is valid for the thread, and `write` and `clock_gettime` may be
     // called in a handler (signal-safety(7)); errno is put back because the interrupted code may be
     // about to read it. A full pipe holds enough signals.

@@ -1,6 +1,5 @@
 //! Flags of scripts.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -94,9 +93,23 @@ pub struct More {
     /// How bpftrace raises semaphores of USDT probes: in the probed processes alone here.
     #[arg(long, hide = true)]
     pub usdt_file_activation: bool,
+    /// bpftrace's list of the kernel functions that can be probed.
+    #[arg(long, value_name = "FILE", hide = true, value_parser = of_the_kernel)]
+    pub traceable_functions: Option<String>,
+    /// Where bpftrace writes a script as a program.
+    #[arg(long, value_name = "FILE", hide = true, value_parser = no_program)]
+    pub aot: Option<String>,
     /// Options of the script: `--name=value` behind `--`.
     #[arg(skip)]
     pub options: Vec<(String, Option<String>)>,
+}
+
+fn of_the_kernel(_: &str) -> Result<String, String> {
+    Err("a list of kernel functions needs the kernel: not available in this tool".to_owned())
+}
+
+fn no_program(_: &str) -> Result<String, String> {
+    Err("a script is not made a program of its own: run the script".to_owned())
 }
 
 /// What `--mode` asks for.
@@ -192,14 +205,17 @@ impl Script {
     pub fn take_options(&mut self) {
         self.more.take_mode();
         let command = &mut self.target.command;
-        let is_option = |word: &OsString| word.to_str().is_some_and(|word| word.len() > 2 && word.starts_with("--"));
-        let count = command.iter().take_while(|word| is_option(word)).count();
-        let option = |word: OsString| {
-            let word = word.to_string_lossy();
-            let word = word.trim_start_matches('-');
-            let parts = word.split_once('=').map(|(name, value)| (name.to_owned(), Some(value.to_owned())));
-            parts.unwrap_or_else(|| (word.to_owned(), None))
-        };
-        self.more.options = command.drain(..count).map(option).collect();
+        let options: Vec<_> = command.iter().map_while(|word| script_option(word.to_str()?)).collect();
+        command.drain(..options.len());
+        self.more.options = options;
     }
+}
+
+/// A word behind `--` that is an option of the script.
+pub fn script_option(word: &str) -> Option<(String, Option<String>)> {
+    let option = word.strip_prefix("--").filter(|option| !option.is_empty())?;
+    Some(match option.split_once('=') {
+        Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+        None => (option.to_owned(), None),
+    })
 }

@@ -64,11 +64,22 @@ pub(super) fn target_group() -> ArgGroup {
     ArgGroup::new("target").args(["pid", "cmd", "command"]).required(true)
 }
 
+/// The kernel has no larger process ids, whatever `/proc/sys/kernel/pid_max` says.
+const LARGEST_PID: i32 = 1 << 22;
+
 pub(super) fn parse_pid(text: &str) -> Result<i32, String> {
     match text.parse::<i32>() {
+        Ok(pid) if pid > LARGEST_PID => Err(format!("Pid out of range: {pid}")),
         Ok(pid) if pid > 0 => Ok(pid),
         Ok(_) => Err(format!("Failed to parse pid: not positive: {text}")),
-        Err(_) => Err(format!("Failed to parse pid: invalid integer: {text}")),
+        Err(_) => {
+            let is_digit = |byte: &u8| byte.is_ascii_digit();
+            Err(match text.as_bytes() {
+                bytes if !bytes.is_empty() && bytes.iter().all(is_digit) => format!("Pid out of range: {text}"),
+                [first, ..] if is_digit(first) => format!("Failed to parse pid: invalid trailing bytes: {text}"),
+                _ => format!("Failed to parse pid: invalid integer: {text}"),
+            })
+        }
     }
 }
 

@@ -81,6 +81,8 @@ pub struct Config {
     pub max_strlen: usize,
     /// Keys of a map.
     pub max_map_keys: u32,
+    /// Bytes of a file that `cat()` prints at most.
+    pub max_cat_bytes: u64,
     /// Maps are printed at the end.
     pub print_maps_on_exit: bool,
     /// Stacks have source lines and inlined functions.
@@ -114,6 +116,7 @@ impl Default for Config {
         Config {
             max_strlen: 1024,
             max_map_keys: 4096,
+            max_cat_bytes: 10 << 10,
             print_maps_on_exit: true,
             show_debug_info: true,
             missing_probes: MissingProbes::Error,

@@ -16,8 +16,14 @@ pub struct Setting {
 }
 
 /// Settings that there are.
-pub const SETTINGS: [Setting; 7] = [
+pub const SETTINGS: [Setting; 8] = [
     Setting { name: "max_strlen", values: "1 to 16384", default: "1024", help: "bytes of a string" },
+    Setting {
+        name: "max_cat_bytes",
+        values: "1 to 16777216",
+        default: "10240",
+        help: "bytes that cat() prints of a file",
+    },
     Setting { name: "max_map_keys", values: "1 to 10000000", default: "4096", help: "keys of a map" },
     Setting {
         name: "missing_probes",
@@ -52,11 +58,9 @@ const WITHOUT_MEANING: &[&str] = &[
     "btf",
     "cache_user_symbols",
     "lazy_symbolication",
-    "license",
     "log_size",
     "max_ast_nodes",
     "max_bpf_progs",
-    "max_cat_bytes",
     "max_probes",
     "max_type_res_iterations",
     "on_stack_limit",
@@ -72,6 +76,10 @@ const WITHOUT_MEANING: &[&str] = &[
     "use_blazesym",
     "vmlinux",
 ];
+
+/// Licenses that the kernel takes for programs. No program is given to the kernel here: a license
+/// is checked, and means nothing.
+const LICENSES: &str = "Dual MIT/GPL, Dual BSD/GPL, Dual MPL/GPL, GPL and additional rights, GPL v2, GPL";
 
 /// Why a setting cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +108,7 @@ impl Config {
         let word = |word: &str| Told::Text(word.to_owned());
         Some(match name {
             "max_strlen" => Told::Number(self.max_strlen as u64),
+            "max_cat_bytes" => Told::Number(self.max_cat_bytes),
             "max_map_keys" => Told::Number(self.max_map_keys.into()),
             "print_maps_on_exit" => Told::Bool(self.print_maps_on_exit),
             "show_debug_info" => Told::Bool(self.show_debug_info),
@@ -134,6 +143,9 @@ impl Config {
         let number: Option<u64> = value.parse().ok();
         match (name, number, value) {
             ("max_strlen", Some(n @ 1..=16384), _) => self.max_strlen = n as usize,
+            ("max_cat_bytes", Some(n @ 1..=16_777_216), _) => self.max_cat_bytes = n,
+            ("license", ..) if LICENSES.split(", ").any(|license| license == value) => {}
+            ("license", ..) => return Err(NoSetting::Value(LICENSES)),
             ("max_map_keys", Some(n @ 1..=10_000_000), _) => self.max_map_keys = n as u32,
             ("print_maps_on_exit", Some(1), _) | ("print_maps_on_exit", _, "true") => self.print_maps_on_exit = true,
             ("print_maps_on_exit", Some(0), _) | ("print_maps_on_exit", _, "false") => self.print_maps_on_exit = false,

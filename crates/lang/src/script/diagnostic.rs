@@ -58,10 +58,12 @@ pub struct Diagnostic {
     pub span: Span,
     /// What it is.
     pub message: String,
+    /// A line behind the message: numbers that are for those who know the machinery.
+    pub details: Option<&'static str>,
     /// What to do about it.
     pub hint: Option<String>,
     /// The name, if it is one that nothing has.
-    pub unknown: Option<Unknown>,
+    pub unknown: Option<Box<Unknown>>,
     /// The calls of macros that it is in, the innermost first.
     pub expanded: Box<[Span]>,
 }
@@ -73,6 +75,7 @@ impl Diagnostic {
             severity: Severity::Error,
             span,
             message: message.into(),
+            details: None,
             hint: None,
             unknown: None,
             expanded: Box::default(),
@@ -82,7 +85,7 @@ impl Diagnostic {
     /// An error: nothing has this name.
     #[must_use]
     pub fn unknown(span: Span, name: Unknown) -> Diagnostic {
-        Diagnostic { unknown: Some(name.clone()), ..Diagnostic::error(span, name.to_string()) }
+        Diagnostic { unknown: Some(Box::new(name.clone())), ..Diagnostic::error(span, name.to_string()) }
     }
 
     /// A warning.
@@ -117,6 +120,9 @@ impl Diagnostic {
             let _ = writeln!(text, "{name}:{line}-{last}: {severity}: {}", self.message);
         } else {
             let _ = writeln!(text, "{name}:{line}:{column}-{}: {severity}: {}", column + width, self.message);
+        }
+        if let Some(details) = &self.details {
+            let _ = writeln!(text, "{details}");
         }
         // Tabs are one column wide in the message, and so they are here.
         let _ = writeln!(text, "{}", source[line_start..line_end].replace('\t', " "));

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::parser::parse;
+use sidestep_lang::script::parser::{KERNEL_KINDS, OWN_SIGNALS, parse};
 
 use super::{attach, paths, records, types, usdt};
 use crate::cmd::{list, usage};
@@ -34,11 +34,16 @@ pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
         list::print(lines, &mut sink)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if pid.is_some() && is_like_a_file(text) {
-        say(&format!("WARNING: there is no file `{text}`: it is looked for as the name of a probe"));
+    if is_like_a_file(text) {
+        say(&format!(
+            "WARNING: It appears that '{text}' is a filename but the file does not exist. Treating '{text}' as a search pattern."
+        ));
     }
     print_all(&wanted(text, params)?, text, flags)
 }
+
+/// What a list of bpftrace has beside the probes of programs.
+const KERNEL: &str = "; a list of kernel functions and tracepoints needs the kernel: not available in this tool";
 
 /// Whether the user may have meant a file, which is not there.
 fn is_like_a_file(text: &str) -> bool {
@@ -53,14 +58,18 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
     for point in &wanted.points {
         if !point.provider.has_target() {
-            lines.push(point.text());
+            lines.push(match (point.provider, &*point.fields) {
+                // The unit; the number is up to the user.
+                (Provider::Interval, [unit, _]) => format!("interval:{}:", unit.text),
+                _ => point.text(),
+            });
             continue;
         }
         let pattern = attach::pattern(point, false)?;
         if pid.is_none() && pattern.object.as_deref().is_none_or(|object| object == "*") {
-            let no_file = if is_like_a_file(text) { "is no file, and as a pattern it " } else { "" };
+            let kernel = if text.contains(':') { "" } else { KERNEL };
             let message = format!(
-                "`{text}` {no_file}does not say where to look: name an object, as in uprobe:libc:*, or add -p PID"
+                "`{text}` does not say where to look: name an object, as in uprobe:libc:*, or add -p PID{kernel}"
             );
             usage(ErrorKind::MissingRequiredArgument, &message);
         }
@@ -152,12 +161,43 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
         Some("usdt" | "U") if text.ends_with(":*") && text.matches(':').count() == 1 => {
             Ok(Wanted { points: points(&format!("{text}:*:* {{}}"), &[])?, each: true })
         }
+        Some("self") if text.ends_with(":*") => {
+            let all = OWN_SIGNALS.map(|signal| format!("self:signal:{signal} {{}} ")).concat();
+            Ok(Wanted { points: points(&all, &[])?, each: true })
+        }
+        Some(kinds) if kinds.len() > 1 && kinds.contains('*') && !kinds.contains('/') && !kinds.starts_with("lib") => {
+            of_kinds(kinds, &text[kinds.len()..])
+        }
         Some("*") => several([format!("uprobe{}", &text[1..]), format!("usdt{}", &text[1..])]),
         // Probes of the program at this path, or of this library, of any kind.
         Some(object) if object.contains('/') || object.starts_with("lib") => {
             several([format!("uprobe:{text}"), format!("usdt:{object}:*{}", &text[object.len()..])])
         }
         _ => Ok(Wanted { points: points(&format!("{text} {{}}"), &[])?, each: true }),
+    }
+}
+
+/// What a pattern means whose kind of probe has a wildcard: `u*probe:libc:f`.
+fn of_kinds(kinds: &str, rest: &str) -> anyhow::Result<Wanted> {
+    let is_meant = |kind: &&str| is_like(kind, kinds);
+    let own: Vec<&str> = ["uprobe", "uretprobe", "usdt", "interval", "self"].into_iter().filter(is_meant).collect();
+    if own.is_empty() {
+        return Err(match KERNEL_KINDS.into_iter().find(is_meant) {
+            Some(kind) => anyhow!("{kind} needs the kernel: not available in this tool"),
+            None => anyhow!("Invalid probe type: {kinds}"),
+        });
+    }
+    let all = own.iter().map(|kind| wanted(&format!("{kind}{rest}"), &[])).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(Wanted { points: all.into_iter().flat_map(|wanted| wanted.points).collect(), each: false })
+}
+
+/// Whether a name is as a pattern says, in which `*` is any text.
+fn is_like(name: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => name == pattern,
+        Some((start, rest)) => name
+            .strip_prefix(start)
+            .is_some_and(|name| (0..=name.len()).any(|at| name.get(at..).is_some_and(|name| is_like(name, rest)))),
     }
 }
 

@@ -17,9 +17,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use clap::error::ErrorKind;
 use sidestep_engine::Target;
-use sidestep_lang::script::ast::{Declared, Provider};
+use sidestep_lang::script::ast::{Declared, Point, Provider, Script as Parsed};
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
 use sidestep_lang::script::config::NoSetting;
@@ -28,9 +27,9 @@ use sidestep_lang::script::near::near;
 use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::tree;
 
-use crate::flags::script::{Mode, Script};
+use crate::flags::script::{Mode, Script, script_option};
 use crate::out::script::Layout;
-use crate::out::sink::say;
+use crate::out::sink::{say, say_lines};
 use crate::out::time;
 
 pub use source::Source;
@@ -63,19 +62,32 @@ pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
     start(flags, Source::of(name, text), Some(tool))
 }
 
-fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
-    let (params, options) = (source.params.clone(), flags.more.options.clone());
+fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
     let environment = environment(std::env::vars())?;
-    let given = Given {
-        params,
-        options,
+    let mut given = Given {
+        params: source.params.clone(),
+        options: flags.more.options.clone(),
         environment,
         count_reads: flags.more.faults > 0,
         parts: source.parts(),
         included: source.included(),
         only_read: false,
     };
-    let mut script = match parse_given(&source.text, &given) {
+    let mut parsed = parse_given(&source.text, &given);
+    let runs_command = |script: &Parsed| script.blocks.iter().flat_map(|block| &block.points).any(is_in_a_program);
+    if !flags.target.command.is_empty() && !parsed.as_ref().is_ok_and(runs_command) {
+        // Nothing is started: what stands behind `--` is the script's, in any order.
+        let words = flags.target.command.iter().map(|word| word.to_string_lossy().into_owned());
+        for word in words {
+            match script_option(&word) {
+                Some(option) => given.options.push(option),
+                None => given.params.push(word),
+            }
+        }
+        source.params.clone_from(&given.params);
+        parsed = parse_given(&source.text, &given);
+    }
+    let mut script = match parsed {
         Ok(script) => script,
         Err(error) => {
             source.say(&[error]);
@@ -83,6 +95,13 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
         }
     };
     only_wanted(&mut script, flags);
+    if let Some(filter) = &flags.engine.probe_filter {
+        keep_matching(&mut script, filter)?;
+        if script.blocks.is_empty() {
+            println!("No probes to attach");
+            return Ok(ExitCode::FAILURE);
+        }
+    }
     if script.blocks.is_empty() {
         return Err(match (flags.more.test, flags.more.bench) {
             (true, _) => anyhow!("the script has no test probes: test:NAME {{ … }}"),
@@ -90,15 +109,9 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
             _ => anyhow!("no probes to attach; --test runs test probes, --bench benchmarks"),
         });
     }
-    if flags.more.options.iter().any(|(name, _)| name == "help") && !script.options.iter().any(|o| o.name == "help") {
-        print!("{}", options_help(&source.name, &script.options));
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some((name, _)) = flags.more.options.iter().find(|(name, _)| !script.options.iter().any(|o| o.name == *name))
-    {
-        let known: Vec<_> = script.options.iter().map(|option| format!("--{}", option.name)).collect();
-        let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };
-        super::usage(ErrorKind::UnknownArgument, &format!("the script has no option --{name}; {known}"));
+    if let Some(lines) = options_refused(&given.options, &script.options) {
+        say_lines(&lines);
+        return Ok(ExitCode::FAILURE);
     }
     if flags.prints_tree() {
         tree::lines(&script).iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}"))?;
@@ -150,8 +163,12 @@ fn start(flags: &Script, source: Source, tool: Option<Tool>) -> anyhow::Result<E
     start::run(flags, source, checked, compiled, tool)
 }
 
+fn is_in_a_program(point: &Point) -> bool {
+    point.provider.has_target()
+}
+
 /// Leaves what the command line asks for: tests, benchmarks, or all else.
-fn only_wanted(script: &mut sidestep_lang::script::ast::Script, flags: &Script) {
+fn only_wanted(script: &mut Parsed, flags: &Script) {
     let mode = match (flags.more.test, flags.more.bench) {
         (true, _) => Some(Provider::Test),
         (_, true) => Some(Provider::Bench),
@@ -165,6 +182,19 @@ fn only_wanted(script: &mut sidestep_lang::script::ast::Script, flags: &Script) 
         block.points.retain(|point| is_wanted(point.provider));
     }
     script.blocks.retain(|block| !block.points.is_empty());
+}
+
+/// Leaves the blocks of intervals, tests and benchmarks whose attach points a regular expression
+/// finds. The engine does the same for functions and static probes, whose names it knows.
+fn keep_matching(script: &mut Parsed, filter: &str) -> anyhow::Result<()> {
+    let regex = regex_lite::Regex::new(filter)
+        .map_err(|error| anyhow!("ERROR: Invalid --probe-filter regex '{filter}': {error}"))?;
+    let is_filtered = |provider: Provider| matches!(provider, Provider::Interval | Provider::Test | Provider::Bench);
+    for block in &mut script.blocks {
+        block.points.retain(|point| !is_filtered(point.provider) || regex.is_match(&point.text()));
+    }
+    script.blocks.retain(|block| !block.points.is_empty());
+    Ok(())
 }
 
 /// What to say of a word that is neither a command nor a file.
@@ -200,16 +230,31 @@ fn environment(variables: impl Iterator<Item = (String, String)>) -> anyhow::Res
     Ok(settings)
 }
 
-/// What `-- --help` prints.
-fn options_help(script: &str, options: &[Declared]) -> String {
-    let line = |option: &Declared| {
-        let name = format!("--{}={}", option.name, option.default);
-        format!("  {name:<24} {}", option.description).trim_end().to_owned() + "\n"
-    };
-    match options.is_empty() {
-        true => format!("{script} has no options.\n"),
-        false => format!("Options of {script}, and their defaults:\n{}", options.iter().map(line).collect::<String>()),
+/// What is said about the options of the command line, if the script does not run: one is not the
+/// script's, a value is wrong, or `-- --help` asks for the list.
+fn options_refused(given: &[(String, Option<String>)], known: &[Declared]) -> Option<String> {
+    let is_known = |name: &str| known.iter().any(|option| option.name == name);
+    let unknown: Vec<String> =
+        given.iter().filter(|(name, _)| !is_known(name)).map(|(name, _)| format!("--{name}")).collect();
+    if unknown.iter().any(|name| name == "--help") {
+        let line = |option: &Declared| match &*option.description {
+            "" => format!("--{}\n", option.name),
+            text => format!("--{}: {text}\n", option.name),
+        };
+        return Some(match known {
+            [] => "HINT: no custom program options defined.".to_owned(),
+            _ => format!("HINT: expected program options:\n{}", known.iter().map(line).collect::<String>()),
+        });
     }
+    if !unknown.is_empty() {
+        let names: Vec<String> = known.iter().map(|option| format!("--{}", option.name)).collect();
+        let hint = match &*names {
+            [] => "no custom program options defined.".to_owned(),
+            names => format!("expected program options: {}", names.join(", ")),
+        };
+        return Some(format!("ERROR: unexpected program command line options: {}\nHINT: {hint}", unknown.join(", ")));
+    }
+    known.iter().find_map(|option| option.wrong.as_ref()).map(|wrong| format!("ERROR: {wrong}"))
 }
 
 /// The maps and programs of a script as text.

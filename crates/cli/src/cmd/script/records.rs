@@ -24,7 +24,9 @@ pub fn lines(
         return Ok(None);
     }
     if objects.is_empty() && pid.is_none() {
-        let message = format!("where is `{text}` described? Name an object behind it, or add -p PID");
+        let message = format!(
+            "where is `{text}` described? Name an object behind it, or add -p PID; a type of the kernel needs the kernel: not available in this tool"
+        );
         usage(ErrorKind::MissingRequiredArgument, &message);
     }
     let mut why = None;

@@ -25,9 +25,7 @@ use crate::input;
 use crate::out::script::{Layout, Names, Print, Printer, Shown, listed, values};
 use crate::out::sink::{Reader, Sink};
 use crate::out::{json, time};
-
-/// Bytes of a file that `cat` prints at most, as in bpftrace.
-const CAT: u64 = 10 << 10;
+use crate::signals;
 
 /// A block that runs again and again.
 struct Interval {
@@ -75,6 +73,9 @@ impl Script {
                 .with_context(|| format!("a bug of sidestep: the program of {} is not accepted", probe.point.text()))?;
             programs.push((probe.point.provider, period(&probe.point), verified));
             points.push(probe.point.clone());
+        }
+        if programs.iter().any(|(provider, ..)| *provider == Provider::Own) {
+            signals::keep_for_blocks()?;
         }
         let printer = Printer::new(checked.maps.clone(), compiled.map_of.clone());
         let names = Names {
@@ -188,9 +189,11 @@ impl Script {
         }
     }
 
-    /// Whether anything is still to come: `exit()` was not called, and there are intervals.
+    /// Whether anything is still to come: `exit()` was not called, and there are intervals, or
+    /// blocks for signals.
     pub fn waits(&self) -> bool {
-        self.exit.is_none() && !self.intervals.is_empty()
+        let waits_for_signals = self.programs.iter().any(|(provider, ..)| *provider == Provider::Own);
+        self.exit.is_none() && (!self.intervals.is_empty() || waits_for_signals)
     }
 
     pub fn until_interval(&self) -> Option<Duration> {
@@ -198,8 +201,12 @@ impl Script {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Runs what is due, each once: ticks that were slept through are left out.
+    /// Runs what is due, each once: ticks that were slept through are left out. Before that, the
+    /// blocks of signals that came.
     pub fn tick(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
+        for _ in 0..signals::taken_for_blocks() {
+            self.all(Provider::Own, maps, sink)?;
+        }
         let now = Instant::now();
         for index in 0..self.intervals.len() {
             if let Some(program) = self.due(index, now) {
@@ -212,8 +219,15 @@ impl Script {
     /// The same while nobody reads: what would be printed is lost, and counted.
     pub fn tick_unread(&mut self, maps: Maps<'_>) -> io::Result<()> {
         let now = Instant::now();
-        for index in 0..self.intervals.len() {
-            let Some(program) = self.due(index, now) else { continue };
+        let mut programs = Vec::new();
+        for _ in 0..signals::taken_for_blocks() {
+            programs.extend((0..self.programs.len()).filter(|program| self.programs[*program].0 == Provider::Own));
+        }
+        programs.extend((0..self.intervals.len()).filter_map(|index| self.due(index, now)));
+        for program in programs {
+            if self.exit.is_some() {
+                break;
+            }
             for record in maps.run(&self.programs[program].2).map_err(io::Error::other)? {
                 match number(&record.bytes).and_then(|number| self.checked.actions.get(number)) {
                     Some(Action::Exit) => self.exit(&record.bytes),
@@ -260,7 +274,7 @@ impl Script {
 
     /// Says how many reads of the target's memory have failed, and of entries of maps, if they are
     /// counted.
-    pub fn say_faults(&self, maps: Maps<'_>, sink: &Sink) {
+    pub fn say_faults(&self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let counts = maps.sums(self.faults, 0);
         let checked = &self.checked;
         for (count, block) in counts.iter().zip(&checked.blocks).filter(|(count, _)| **count > 0) {
@@ -271,10 +285,21 @@ impl Script {
         }
         let reads = counts.iter().skip(checked.blocks.len()).zip(&checked.reads);
         for (count, span) in reads.filter(|(count, _)| **count > 0) {
-            let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-            let message = format!("Can't lookup map element because it does not exist ({times})");
-            self.source.say(&[Diagnostic::warning(*span, message)]);
+            if sink.json() {
+                sink.line(&self.source.helper_error(*span, "Success", "map_lookup_elem"))?;
+                continue;
+            }
+            let warning = Diagnostic::warning(*span, "Can't lookup map element because it does not exist.");
+            let details = Some("Additional Info - helper: map_lookup_elem, retcode: 0");
+            let hint = Some(format!("{count} times")).filter(|_| *count > 1);
+            self.source.say(&[Diagnostic { details, hint, ..warning }]);
         }
+        Ok(())
+    }
+
+    /// Says what is wrong with the script.
+    pub fn say(&self, found: &[Diagnostic]) {
+        self.source.say(found);
     }
 
     pub fn status(&self, otherwise: ExitCode) -> ExitCode {
@@ -348,13 +373,17 @@ impl Script {
                 let values = values(record, &types, &mut self.names, maps);
                 let file = PathBuf::from(OsString::from_vec(rendered(&format, &values, Reader::Program)));
                 let mut bytes = Vec::new();
-                match input::open(&file).and_then(|file| file.take(CAT).read_to_end(&mut bytes)) {
+                match input::open(&file)
+                    .and_then(|file| file.take(self.checked.config.max_cat_bytes).read_to_end(&mut bytes))
+                {
                     Ok(_) => {
                         let lines = if sink.json() { bytes } else { sink.reader().lines(&bytes) };
                         say_data(sink, "cat", &lines)
                     }
                     Err(error) => {
-                        sink.warn(&format!("cat: {}: {error}", file.display()));
+                        let why = error.to_string();
+                        let why = why.split(" (os error").next().unwrap_or_default();
+                        sink.warn(&format!("ERROR: failed to open file '{}' ({why})", file.display()));
                         Ok(())
                     }
                 }

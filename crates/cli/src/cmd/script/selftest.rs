@@ -95,7 +95,9 @@ pub fn bench(script: &mut Script, maps: Maps<'_>, sink: &mut Sink) -> anyhow::Re
             let members = [("average", average.to_string()), ("iters", rounds.to_string())];
             (name.clone(), json::object(members))
         };
-        sink.line(&json::line("benchmark_result", json::object(rows.iter().map(row))))?;
+        for benchmark in &rows {
+            sink.line(&json::line("benchmark_result", json::object([row(benchmark)])))?;
+        }
     } else {
         sink.text(&format!("{:<41}{:<15}Iterations\n{}\n", "Benchmark", "Time(ns)", "-".repeat(66)))?;
         for (name, average, rounds) in &rows {

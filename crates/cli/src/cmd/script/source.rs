@@ -13,8 +13,8 @@ use crate::cmd::usage;
 use crate::flags::script::Script;
 use crate::input;
 use crate::out::color::{self, When};
-use crate::out::escape;
 use crate::out::sink::say_lines;
+use crate::out::{escape, json};
 
 /// Files within files at most.
 const NESTED: usize = 32;
@@ -71,6 +71,13 @@ impl Source {
                 Some(file) => {
                     let path = Path::new(&file);
                     let bytes = match input::read(path, input::SCRIPT) {
+                        Err(error) if is_missing(&error) && (file.ends_with(".bt") || file.contains('/')) => {
+                            say_lines(&format!(
+                                "ERROR: failed to open file '{}': No such file or directory",
+                                escape::row(&file)
+                            ));
+                            return Ok(None);
+                        }
                         Err(error) if is_missing(&error) => {
                             usage(ErrorKind::InvalidSubcommand, &super::no_command(&file))
                         }
@@ -213,6 +220,23 @@ impl Source {
             let text = escape::block(text.trim_end().as_bytes());
             say_lines(&if self.color { color::diagnostic(&text) } else { text });
         }
+    }
+
+    /// bpftrace's object for a helper that failed with 0.
+    pub fn helper_error(&self, span: Span, message: &str, helper: &str) -> String {
+        let (name, at) = self.file_at(span.start);
+        let before = &self.text[at.start..span.start.clamp(at.start, at.end)];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        json::object([
+            ("type", json::string("helper_error")),
+            ("msg", json::string(message)),
+            ("helper", json::string(helper)),
+            ("retcode", "0".to_owned()),
+            ("filename", json::string(name)),
+            ("line", line.to_string()),
+            ("col", column.to_string()),
+        ])
     }
 
     /// The file that a place is in, and where that is in the text.

@@ -1,13 +1,15 @@
 //! A run of a script, from its flags to its exit status.
 
+use std::collections::HashSet;
 use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, Target};
+use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Pattern, Request, Session, SessionError, Target};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
+use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::Compiled;
 
 use super::nowhere::Nowhere;
@@ -44,6 +46,9 @@ pub fn run(
         }
     }
     if needs_target && !has_target {
+        if let Some(error) = nothing_there(flags, &compiled, regexp) {
+            return nowhere.said(error);
+        }
         super::super::usage(
             ErrorKind::MissingRequiredArgument,
             "the script probes a process: add -p PID, -c CMD or -- CMD",
@@ -65,7 +70,7 @@ pub fn run(
         return selftest::bench(&mut script, local.maps(), &mut sink);
     }
     if !needs_target {
-        if has_target {
+        if !flags.target.pid.is_empty() {
             sink.note("the script probes nothing: the target is left alone");
         }
         return alone(flags, &mut script, local.maps(), losses, &mut sink, compiled.probes.len());
@@ -77,7 +82,7 @@ pub fn run(
     if script.exit.is_some() {
         script.finish(local.maps(), &mut sink)?;
         sink.flush()?;
-        script.say_faults(local.maps(), &sink);
+        script.say_faults(local.maps(), &mut sink)?;
         losses.look_local(local.maps(), &mut sink)?;
         sink.end()?;
         return Ok(script.status(ExitCode::SUCCESS));
@@ -105,6 +110,7 @@ pub fn run(
         probes,
         named_by_number: requests.iter().map(|request| request.action.cookie == Cookie::Named).collect(),
         points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
+        attach_points: compiled.probes.iter().map(|probe| probe.point.clone()).collect(),
         needs_symbols: needs_symbols(&compiled),
         flags,
         is_command: matches!(flags.target.target(), Target::Command(_)),
@@ -116,6 +122,30 @@ pub fn run(
         Ok(code) => Ok(running.script.status(code)),
         Err(error) => nowhere.said(error),
     }
+}
+
+/// Why nothing is at an attach point whose file is named by its path, whatever the process.
+fn nothing_there(flags: &Flags, compiled: &Compiled, regexp: bool) -> Option<anyhow::Error> {
+    let points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
+    let patterns = points.filter_map(|point| attach::pattern(point, regexp).ok());
+    let is_path = |pattern: &Pattern| pattern.object.as_ref().is_some_and(|object| object.starts_with('/'));
+    let options = flags.engine.options();
+    let mut errors = patterns.filter(is_path).filter_map(|pattern| {
+        let files = paths::files(&pattern, None);
+        let found: Vec<_> = files.iter().map(|file| sidestep_engine::list(file, None, &options)).collect();
+        if found.iter().any(Result::is_ok) { None } else { found.into_iter().find_map(Result::err) }
+    });
+    errors.find(|error| matches!(error, SessionError::NoMatch(_))).map(Into::into)
+}
+
+/// Attach points as bpftrace counts them: a static probe is one, wherever it is.
+fn counted(session: &Session, is_static: impl Fn(usize) -> bool) -> usize {
+    let mut known = HashSet::new();
+    session
+        .probes()
+        .iter()
+        .filter(|probe| !is_static(probe.request) || known.insert((probe.request, &probe.object, &probe.name)))
+        .count()
 }
 
 /// An object as it is written.
@@ -182,7 +212,7 @@ fn alone(
     }
     script.finish(maps, sink)?;
     sink.flush()?;
-    script.say_faults(maps, sink);
+    script.say_faults(maps, sink)?;
     losses.look_local(maps, sink)?;
     losses.total(sink);
     sink.end()?;
@@ -201,6 +231,7 @@ struct Running<'a> {
     /// Whether the cookies of each request's probes are numbers of their names.
     named_by_number: Vec<bool>,
     points: Vec<Provider>,
+    attach_points: Vec<Point>,
     needs_symbols: bool,
     flags: &'a Flags,
     is_command: bool,
@@ -229,6 +260,22 @@ impl Running<'_> {
     }
 }
 
+impl Running<'_> {
+    /// Says that an attach point means nothing, where it stands in the script.
+    fn say_missing(&self, name: &str, reason: &str, sink: &Sink) {
+        let is_it = |point: &&Point| attach::pattern(point, false).is_ok_and(|pattern| pattern.text == name);
+        let points = self.attach_points.iter().filter(|point| point.provider.has_target());
+        match points.clone().find(is_it).filter(|_| self.script.layout.is_none()) {
+            Some(point) => {
+                let what = point.text().replacen(':', " ", 1);
+                let warning = Diagnostic::warning(point.span, format!("No matches for {what}. Skipping."));
+                self.script.say(&[warning.hint(reason)]);
+            }
+            None => sink.warn(&format!("WARNING: No matches for {name}: {reason}")),
+        }
+    }
+}
+
 impl Tool for Running<'_> {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.name_probes(session);
@@ -236,12 +283,16 @@ impl Tool for Running<'_> {
         if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.detail.verbose {
             // A probe that was found and refused has an object.
             for missing in session.refused().iter().filter(|refused| refused.object.as_os_str().is_empty()) {
-                sink.warn(&format!("WARNING: No matches for {}: {}", missing.name, missing.reason));
+                self.say_missing(&missing.name, &missing.reason.to_string(), sink);
             }
         }
         let heading = if self.script.layout.is_some() { 0 } else { own };
+        let is_static = |request: usize| {
+            self.probes.get(request).is_some_and(|probe| self.points.get(*probe) == Some(&Provider::Usdt))
+        };
+        let probes = counted(session, is_static);
         let more_may_come = !session.awaited().is_empty();
-        self.script.started(session.probes().len() + heading, more_may_come, sink)?;
+        self.script.started(probes + heading, more_may_come, sink)?;
         self.script.start_intervals();
         Ok(())
     }
@@ -276,7 +327,7 @@ impl Tool for Running<'_> {
         if let Some(maps) = session.maps() {
             self.script.finish(maps, sink)?;
             sink.flush()?;
-            self.script.say_faults(maps, sink);
+            self.script.say_faults(maps, sink)?;
         }
         Ok(())
     }

@@ -56,6 +56,8 @@ pub struct Declared {
     pub default: String,
     /// What it does; may be empty.
     pub description: String,
+    /// What is wrong with the value that the command line gives it.
+    pub wrong: Option<String>,
 }
 
 /// What stands for statements and a value wherever it is called.
@@ -168,6 +170,8 @@ pub enum Provider {
     Test,
     /// What `--bench` runs.
     Bench,
+    /// When the tool itself gets a signal.
+    Own,
 }
 
 impl Provider {
@@ -183,6 +187,7 @@ impl Provider {
             Provider::Usdt => "usdt",
             Provider::Test => "test",
             Provider::Bench => "bench",
+            Provider::Own => "self",
         }
     }
 

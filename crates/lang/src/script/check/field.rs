@@ -235,9 +235,10 @@ impl Checker<'_> {
                 let name = TypeName { keyword: "", name: name.clone(), stars: 0, length: None };
                 let ty = self.ctype(&name, expr.span);
                 // What says nothing is left out.
+                let unknown = self.found.get(found).and_then(|first| first.unknown.as_deref());
                 if ty.is_ok() {
                     self.found.truncate(found);
-                } else if let Some(Diagnostic { unknown: Some(Unknown::Identifier(_)), .. }) = self.found.get(found) {
+                } else if matches!(unknown, Some(Unknown::Identifier(_))) {
                     self.found.remove(found);
                 } else {
                     self.found.truncate(found + 1);

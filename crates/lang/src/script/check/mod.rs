@@ -263,7 +263,12 @@ impl<'a> Checker<'a> {
             Ok(()) => Ok(()),
             Err(NoSetting::Unknown) => self.unknown_setting(&setting.name, setting.span),
             Err(NoSetting::Value(values)) => {
-                let message = format!("Invalid value for {}: {}", setting.name, setting.value);
+                let (name, value) = (&setting.name, &setting.value);
+                if name.to_ascii_lowercase().trim_start_matches("bpftrace_") == "license" {
+                    let message = format!("Invalid value for license. Found: {value}. Valid values: {values}");
+                    return self.error(setting.span, message);
+                }
+                let message = format!("Invalid value for {name}: {value}");
                 self.error_with(setting.span, message, format!("expected {values}"))
             }
         }
@@ -271,7 +276,7 @@ impl<'a> Checker<'a> {
 
     fn unknown_setting<T>(&mut self, name: &str, span: Span) -> Checking<T> {
         let names = SETTINGS.map(|setting| setting.name).join(", ");
-        self.error_with(span, format!("Unrecognized config variable: {name}"), format!("there are {names}"))
+        self.error_with(span, format!("{name}: not a known configuration option"), format!("there are {names}"))
     }
 
     fn block(&mut self, block: &'a ast::Block) {

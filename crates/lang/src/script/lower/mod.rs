@@ -114,9 +114,12 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
                 Provider::Uprobe => Site::Entry,
                 Provider::Uretprobe => Site::Return,
                 Provider::Usdt => Site::Usdt(probes.len()),
-                Provider::Begin | Provider::End | Provider::Interval | Provider::Test | Provider::Bench => {
-                    Site::Controller(probes.len())
-                }
+                Provider::Begin
+                | Provider::End
+                | Provider::Interval
+                | Provider::Test
+                | Provider::Bench
+                | Provider::Own => Site::Controller(probes.len()),
             };
             let (program, entry) = match known.iter().find(|(known, ..)| *known == site) {
                 Some((_, program, entry)) => (*program, *entry),

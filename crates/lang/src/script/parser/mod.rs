@@ -14,7 +14,7 @@ mod stmt;
 
 pub use header::is_known as is_known_header;
 pub use import::{Import, imports};
-pub use point::period;
+pub use point::{KERNEL_KINDS, OWN_SIGNALS, period};
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -36,29 +36,68 @@ impl Parser<'_> {
             Default::Number(number) => number.to_string(),
             Default::Text(text) => text.clone(),
         };
-        if !self.declared.iter().any(|known| known.name == name) {
-            self.declared.push(Declared { name: name.clone(), default: shown, description });
-        }
-        let wrong = |value: &str, expected: &str| {
-            Diagnostic::error(span, format!("Invalid value for option --{name}: '{value}', expected {expected}"))
-        };
-        Ok(match (default, given) {
-            (Default::Flag(default), None) => ExprKind::Ident(default.to_string()),
-            (Default::Flag(_), Some(value)) => match value.as_deref() {
-                None | Some("true" | "1") => ExprKind::Ident("true".to_owned()),
-                Some("false" | "0") => ExprKind::Ident("false".to_owned()),
-                Some(value) => return Err(wrong(value, "true or false")),
+        let (value, wrong) = match given {
+            None => (default.expr(span), None),
+            Some(text) => match default.with(text.as_deref(), span) {
+                Ok(value) => (value, None),
+                Err(why) => {
+                    let text = text.as_deref().unwrap_or("true");
+                    (default.expr(span), Some(format!("program command line option --{name} {why} (value: {text})")))
+                }
             },
-            (Default::Number(default), None) => number(default, span),
-            (Default::Number(_), Some(value)) => {
-                let value = value.unwrap_or_default();
-                let (sign, digits) = value.strip_prefix('-').map_or((1, &*value), |digits| (-1, digits));
-                let parsed = super::super::lexer::number(digits).and_then(|number| i64::try_from(number).ok());
-                number(sign * parsed.ok_or_else(|| wrong(&value, "an integer"))?, span)
+        };
+        if !self.declared.iter().any(|known| known.name == name) {
+            self.declared.push(Declared { name, default: shown, description, wrong });
+        }
+        Ok(value)
+    }
+}
+
+impl Default {
+    fn expr(&self, span: Span) -> ExprKind {
+        match self {
+            Default::Flag(flag) => ExprKind::Ident(flag.to_string()),
+            Default::Number(value) => number(*value, span),
+            Default::Text(text) => ExprKind::Str(text.clone().into_bytes()),
+        }
+    }
+
+    /// What the command line says instead. An error is what is wrong with it.
+    fn with(&self, text: Option<&str>, span: Span) -> Result<ExprKind, &'static str> {
+        let lower = text.map(str::to_ascii_lowercase);
+        match (self, text) {
+            (Default::Flag(_), _) => match lower.as_deref() {
+                None | Some("true" | "1" | "on" | "yes") => Ok(ExprKind::Ident("true".to_owned())),
+                Some("false" | "0" | "off" | "no") => Ok(ExprKind::Ident("false".to_owned())),
+                Some(_) => Err("expects a boolean (e.g. 'true')"),
+            },
+            (Default::Number(_), None) => Err("expects an integer"),
+            (Default::Text(_), None) => Err("expects a string"),
+            (Default::Text(_), Some(text)) => Ok(ExprKind::Str(text.as_bytes().to_vec())),
+            (Default::Number(default), Some(text)) => {
+                let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
+                let parsed = super::super::lexer::number(digits).ok_or_else(|| no_integer(digits))?;
+                let is_signed = *default < 0;
+                match (is_negative, i64::try_from(parsed)) {
+                    // An option whose default is not negative is unsigned.
+                    (false, _) if !is_signed => Ok(ExprKind::Int(parsed)),
+                    (false, Ok(value)) => Ok(number(value, span)),
+                    (true, Ok(value)) if is_signed => Ok(number(-value, span)),
+                    _ => Err("value is out of range"),
+                }
             }
-            (Default::Text(default), None) => ExprKind::Str(default.into_bytes()),
-            (Default::Text(_), Some(value)) => ExprKind::Str(value.unwrap_or_default().into_bytes()),
-        })
+        }
+    }
+}
+
+/// Why a text is no integer.
+fn no_integer(text: &str) -> &'static str {
+    match text.as_bytes().first() {
+        Some(digit) if digit.is_ascii_digit() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            "value is out of range"
+        }
+        Some(digit) if digit.is_ascii_digit() => "invalid trailing bytes",
+        _ => "invalid integer",
     }
 }
 

@@ -7,10 +7,10 @@ use super::super::token::TokenKind;
 use super::{Parsed, Parser};
 
 /// What there is, in words.
-const THERE: &str = "there are uprobe, uretprobe, usdt, interval, begin and end";
+const THERE: &str = "there are uprobe, uretprobe, usdt, interval, self, begin and end";
 
 /// The same, to find what a misspelled one was meant to be.
-const NAMES: [&str; 6] = ["uprobe", "uretprobe", "usdt", "interval", "begin", "end"];
+const NAMES: [&str; 7] = ["uprobe", "uretprobe", "usdt", "interval", "self", "begin", "end"];
 
 /// What only the kernel can do, by all its names.
 const KERNEL: &[&str] = &[
@@ -40,6 +40,21 @@ const KERNEL: &[&str] = &[
     "aw",
     "profile",
     "p",
+];
+
+/// Those by their full names.
+pub const KERNEL_KINDS: [&str; 11] = [
+    "kprobe",
+    "kretprobe",
+    "tracepoint",
+    "rawtracepoint",
+    "fentry",
+    "fexit",
+    "iter",
+    "hardware",
+    "software",
+    "watchpoint",
+    "profile",
 ];
 
 impl Parser<'_> {
@@ -72,6 +87,7 @@ impl Parser<'_> {
             "usdt" | "U" => Provider::Usdt,
             "test" => Provider::Test,
             "bench" => Provider::Bench,
+            "self" => Provider::Own,
             _ if KERNEL.contains(&name) && self.given.only_read => {
                 return Ok(Point { provider: Provider::Uprobe, fields: fields.map(field).collect(), span });
             }
@@ -127,10 +143,19 @@ impl Parser<'_> {
 fn field(text: &str) -> Field {
     let quotes = text.strip_prefix('"').and_then(|text| text.rsplit_once('"'));
     match quotes {
-        Some((inner, "")) => Field { text: inner.to_owned(), quoted: true },
-        Some((inner, offset)) if offset.starts_with('+') => Field { text: inner.to_owned() + offset, quoted: false },
+        Some((inner, "")) => Field { text: unescaped(inner), quoted: true },
+        Some((inner, offset)) if offset.starts_with('+') => Field { text: unescaped(inner) + offset, quoted: false },
         _ => Field { text: text.to_owned(), quoted: false },
     }
+}
+
+/// In quotes, `\` stands before a character that means itself.
+fn unescaped(text: &str) -> String {
+    let (mut out, mut chars) = (String::new(), text.chars());
+    while let Some(c) = chars.next() {
+        out.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    out
 }
 
 /// At colons that are not in quotes and no part of `::`.
@@ -141,6 +166,7 @@ fn split(text: &str) -> Vec<&str> {
     while at < bytes.len() {
         match bytes[at] {
             b'"' => quoted = !quoted,
+            b'\\' if quoted => at += 1,
             // `usdt:path::name` has an empty provider; elsewhere `::` is a part of a name.
             b':' if !quoted && bytes.get(at + 1) == Some(&b':') && fields.len() >= 2 && !is_usdt => at += 1,
             b':' if !quoted => {
@@ -180,6 +206,7 @@ fn check(point: &Point) -> Parsed<()> {
         Provider::Test | Provider::Bench => {
             error(format!("{} probe type requires 1 argument, found {count}", point.provider.name()))
         }
+        Provider::Own => own(point),
         Provider::Interval => match period(point) {
             Some(1..) => Ok(()),
             Some(0) => error("interval must be greater than 0".to_owned()),
@@ -197,6 +224,21 @@ fn check(point: &Point) -> Parsed<()> {
         Provider::Usdt if !(2..=3).contains(&count) => wrong_fields(point),
         _ => Ok(()),
     }
+}
+
+/// The signals that `self:signal:…` may name.
+pub const OWN_SIGNALS: [&str; 1] = ["SIGUSR1"];
+
+/// `self:signal:SIGUSR1`
+fn own(point: &Point) -> Parsed<()> {
+    let texts: Vec<&str> = point.fields.iter().map(|field| &*field.text).collect();
+    let message = match *texts {
+        ["signal", signal] if OWN_SIGNALS.contains(&signal) => return Ok(()),
+        ["signal", signal] => format!("{signal} is not a supported signal"),
+        [kind, _] => format!("{kind} is not a supported trigger"),
+        _ => format!("self probe type requires 2 arguments, found {}", texts.len()),
+    };
+    Err(Diagnostic::error(point.span, message).hint("there is self:signal:SIGUSR1"))
 }
 
 fn wrong_fields(point: &Point) -> Parsed<()> {
