@@ -17,6 +17,7 @@
 //! STDERR  what the tool says on stderr; without it, anything
 //! ```
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -131,6 +132,8 @@ pub fn scripts_print_what_they_must() {
                 continue;
             }
             if let Err(wrong) = check(&spec) {
+                // Also if the test is killed before its end.
+                let _ = writeln!(std::io::stderr(), "{} failed: {wrong}", spec.name());
                 failures.push(format!("{} ({}): {wrong}", spec.name(), file.display()));
             }
         }

@@ -31,6 +31,8 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
             "random::",
             "realworld::",
             "redis::",
+            "release::killed_while_it_takes_them",
+            "release::signals_were_taken_without_guards_when_their_owner_had_just_ended",
             "release::two_sessions_that_planned_at_the_same_time_left_no_guard",
         ],
     ),

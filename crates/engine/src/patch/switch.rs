@@ -358,6 +358,7 @@ pub(crate) fn change_stopped(
         if let Some(last) = pieces.last_mut() {
             if let Some(index) = part.iter().position(|page| page_of(page[0]) == page_of(last[0])) {
                 last.extend(part.remove(index));
+                last.sort_by_key(|w| w.site());
             }
         }
         pieces.extend(part);
