@@ -6,8 +6,8 @@
 //! frame. Where this is wrong (the call was deeper in a function that has returned, then came a
 //! signal) a signal counts as open too early, which does no harm.
 //!
-//! Where ends of handlers are not seen, a signal that nobody uses is blocked besides, as a mark: the
-//! kernel opens it with the rest of the mask ([`Blocked::mark`]).
+//! Where ends of handlers are not seen, a signal that nobody uses is blocked besides, as a mark:
+//! the kernel opens it with the rest of the mask ([`Blocked::mark`]).
 
 use core::sync::atomic::Ordering;
 
@@ -113,9 +113,9 @@ fn is_within(old: &Blocked, sp: u64) -> bool {
     old.now & !old.after != 0 && is_below(sp, old.sp)
 }
 
-/// The program has changed its mask, and believes `new` from here on. `real` is what was blocked
-/// before and is now, `asked` what the program believes of signals that may be marks: they become
-/// what it believes, but for the mark.
+/// The program has changed its mask, and believes `new` from here on. `before` and `now` are what
+/// the kernel blocks, `asked` is what the program believes of signals that may be marks: they
+/// become that, but for the mark.
 pub fn mark(thread: Thread, old: &Blocked, new: u64, sp: u64, (before, now): (u64, u64), asked: u64) {
     let all = HANDLER_MARKS.into_iter().fold(0, |all, mark| all | mark);
     let keeps = old.mark != 0 && (new & !old.now == 0 || is_within(old, sp));

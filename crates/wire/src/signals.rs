@@ -100,7 +100,8 @@ pub struct Blocked {
     /// Stack pointer where `now` came to be.
     pub sp: u64,
     /// Where ends of handlers are not seen ([`crate::arch::HANDLER_MARKS`]): a signal, as a set,
-    /// that is blocked while `now` holds. The end of the handler in which `now` came to be opens it.
+    /// that is blocked while `now` holds. The end of the handler in which `now` came to be opens
+    /// it.
     pub mark: u64,
     /// Signals that the program believes to be open and that are blocked as marks.
     pub hidden: u64,

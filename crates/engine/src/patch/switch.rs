@@ -341,8 +341,8 @@ pub(crate) fn note(process: &Process, found: &Found, sites: &[usize], to: Switch
     Ok(())
 }
 
-/// Changes sites while all threads stand, one part behind the other. Parts that share a page share a
-/// pause there: between two pauses, calls would be seen to end that were not seen to begin.
+/// Changes sites while all threads stand, one part behind the other. Parts that share a page share
+/// a pause there: between two pauses, calls would be seen to end that were not seen to begin.
 pub(crate) fn change_stopped(
     process: &Process,
     found: &Found,
