@@ -17,7 +17,7 @@ use crate::test::{cargo, checkout, release_binary};
 /// Tests at a time: two processors, and tests that wait.
 const JOBS: u32 = 3;
 /// Seconds for one test.
-const LIMIT: u32 = 300;
+const LIMIT: u32 = 600;
 
 /// Modules and tests that `cargo xtask test` runs: they are all right on arm64, and take three
 /// minutes together. What else is not left out is for `cargo xtask arm64`;
