@@ -29,7 +29,8 @@ pub fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     }
     for closed in &agent.private().signals.closed {
         if fs_base != 0 && closed.fs_base.load(Ordering::Acquire) == fs_base {
-            thread.set_blocked(&closed.blocked);
+            let Blocked { now, after, sp, mark, hidden } = closed.blocked;
+            thread.set_blocked(now, after, sp, (mark, hidden));
             closed.fs_base.store(0, Ordering::Release);
         }
     }
@@ -40,7 +41,7 @@ pub fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     if closed != 0 {
         kernel::unblock(closed);
         let now = thread.blocked().now | closed;
-        thread.set_blocked(&Blocked { now, after: closed, sp: 0, mark: 0, hidden: 0 });
+        thread.set_blocked(now, closed, 0, (0, 0));
     }
 }
 
@@ -52,14 +53,15 @@ pub fn ours(agent: Agent) -> u64 {
 
 /// A new thread believes nothing: what its maker has blocked is open in it, too.
 pub fn forget(thread: Thread) {
-    thread.set_blocked(&lasting(0));
+    thread.set_blocked(0, 0, 0, (0, 0));
 }
 
 /// What the thread believes. `mask`: what it has blocked.
 #[must_use]
 pub fn belief(thread: Thread, mask: impl FnOnce() -> u64) -> Blocked {
     let old = raw(thread);
-    if old.mark == 0 { old } else { old.with_mask(mask()) }
+    // The first condition leaves out code for x86, where zeros would come from an xmm register.
+    if HANDLER_MARKS.is_empty() || old.mark == 0 { old } else { old.with_mask(mask()) }
 }
 
 /// Of the thread that runs, not of one that has ended and had the same stack, if the C library
@@ -81,10 +83,11 @@ pub fn now(thread: Thread, mask: impl FnOnce() -> u64) -> u64 {
 #[must_use]
 pub fn settle(thread: Thread, mask: impl FnOnce() -> u64) -> Blocked {
     let old = raw(thread);
-    let new = if old.mark == 0 { old } else { old.with_mask(mask()) };
-    if new.mark != old.mark {
-        thread.set_blocked(&new);
+    if HANDLER_MARKS.is_empty() || old.mark == 0 {
+        return old;
     }
+    let new = old.with_mask(mask());
+    thread.set_blocked(new.now, new.after, new.sp, (new.mark, new.hidden));
     new
 }
 
@@ -105,7 +108,7 @@ pub fn change(thread: Thread, old: &Blocked, new: u64, sp: u64) {
 pub fn change_marked(thread: Thread, old: &Blocked, new: u64, sp: u64, (mark, hidden): (u64, u64)) {
     // Within a handler that has changed it already: what its end gives back stays.
     let (after, sp) = if is_within(old, sp) { (old.after, old.sp) } else { (old.now, sp) };
-    thread.set_blocked(&Blocked { now: new, after, sp, mark, hidden });
+    thread.set_blocked(new, after, sp, (mark, hidden));
 }
 
 /// Is this the stack pointer of a handler that has changed what is believed, or of what it calls?
@@ -141,8 +144,8 @@ pub fn mark(thread: Thread, old: &Blocked, new: u64, sp: u64, (before, now): (u6
 pub fn add(thread: Thread, signals: u64) {
     let Blocked { now, after, sp, mark, hidden } = raw(thread);
     match now & !after {
-        0 => thread.set_blocked(&lasting(now | signals)),
-        _ => thread.set_blocked(&Blocked { now: now | signals, after, sp, mark, hidden }),
+        0 => thread.set_blocked(now | signals, now | signals, 0, (0, 0)),
+        _ => thread.set_blocked(now | signals, after, sp, (mark, hidden)),
     }
 }
 
@@ -150,14 +153,8 @@ pub fn add(thread: Thread, signals: u64) {
 pub fn returned(thread: Thread, context: u64) {
     let Blocked { now, after, sp: since, mark, hidden } = raw(thread);
     if is_below(since, context) {
-        let hidden = hidden & !mark;
-        thread.set_blocked(&Blocked { now: now & after, after, sp: since, mark: 0, hidden });
+        thread.set_blocked(now & after, after, since, (0, hidden & !mark));
     }
-}
-
-/// A belief that no handler's end changes.
-fn lasting(now: u64) -> Blocked {
-    Blocked { now, after: now, sp: 0, mark: 0, hidden: 0 }
 }
 
 fn is_below(sp: u64, context: u64) -> bool {

@@ -352,8 +352,7 @@ impl Thread {
 
     /// Sets that; what is believed now goes last.
     #[inline(always)]
-    pub fn set_blocked(self, new: &Blocked) {
-        let Blocked { now, after, sp, mark, hidden } = *new;
+    pub fn set_blocked(self, now: u64, after: u64, sp: u64, (mark, hidden): (u64, u64)) {
         // SAFETY: `new` demands that the state stays mapped.
         unsafe {
             let at = addr_of_mut!((*self.0).blocked);
