@@ -131,7 +131,9 @@ pub struct Steps<'a> {
 impl<'a> Steps<'a> {
     /// `name`: one of its own for each target.
     pub fn of(name: &str, args: &'a [&'a str]) -> Steps<'a> {
-        Steps { args, file: target_dir().join("test-targets").join(format!("steps.{name}")) }
+        let dir = target_dir().join("test-targets");
+        std::fs::create_dir_all(&dir).expect("target directory is writable");
+        Steps { args, file: dir.join(format!("steps.{name}")) }
     }
 
     fn run(&self, inject: &[&str]) -> Output {

@@ -134,7 +134,9 @@ pub fn the_first_is_switched_in_pauses_from_then_on() {
         let output = run(&mut sidestep(&[command, "-v", "-p", &pid, "trap:leaf"]), LIMIT).ok();
         assert!(output.stderr.contains(how), "{command}: {output}");
     };
-    let (live, stopped) = ("1 sites switched while the threads ran, 0", "0 sites switched while the threads ran, 1");
+    let (running, stopped) = ("1 sites switched while the threads ran, 0", "0 sites switched while the threads ran, 1");
+    // On arm64 few instructions may change while threads run.
+    let live = if cfg!(target_arch = "aarch64") { stopped } else { running };
     switch("disable", live);
     switch("enable", live);
     let second = needing(&["--no-optimize"], &pid, "libc:getppid");

@@ -420,7 +420,7 @@ asm(".text\n.type on_stack,@function\non_stack: push %rbp\n mov %rsp,%rbp\n mov 
     "1: call *%rsi\n leave\n ret\n.size on_stack,.-on_stack\n"
     ".type held,@function\nheld: sub $0x808,%rsp\n call next\n add $0x808,%rsp\n ret\n.size held,.-held\n");
 #elif defined __aarch64__
-asm(".text\n.type on_stack,@function\non_stack: stp x29, x30, [sp, #-16]!\n mov x29, sp\n mov sp, x0\n b 1f\n .p2align 11\n"
+asm(".text\n.globl on_stack\n.globl held\n.type on_stack,@function\non_stack: stp x29, x30, [sp, #-16]!\n mov x29, sp\n mov sp, x0\n b 1f\n .p2align 11\n"
     " .skip 0x5d0\n1: blr x1\n mov sp, x29\n ldp x29, x30, [sp], #16\n ret\n.size on_stack,.-on_stack\n"
     ".type held,@function\nheld: stp x29, x30, [sp, #-16]!\n sub sp, sp, #0x800\n bl next\n add sp, sp, #0x800\n"
     " ldp x29, x30, [sp], #16\n ret\n.size held,.-held\n");

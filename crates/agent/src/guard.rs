@@ -14,6 +14,7 @@ use core::mem::MaybeUninit;
 use core::ptr::addr_of;
 use core::sync::atomic::Ordering;
 
+use sidestep_wire::arch::HANDLER_MARKS;
 use sidestep_wire::signals::{SIGNALS, flags, flags_for, set_of};
 use sidestep_wire::{Regs, SigAction};
 
@@ -21,7 +22,7 @@ use crate::arch::{self, argument, nr};
 use crate::kernel::SET_LEN;
 use crate::memory::{Agent, Thread};
 use crate::thread::is_borrower;
-use crate::{altstack, bell, blocked, children, fault, safe_read, signal, thread};
+use crate::{altstack, bell, blocked, children, fault, kernel, safe_read, signal, thread};
 
 const SIG_UNBLOCK: u64 = 1;
 const SIG_SETMASK: u64 = 2;
@@ -93,10 +94,13 @@ fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
         }
     }
     let ours = blocked::ours(agent);
-    let believed = blocked::now(thread);
+    let belief = blocked::settle(thread, kernel::mask);
+    let believed = belief.now;
     if wanted & ours == 0 && believed == 0 {
         return;
     }
+    let marks = HANDLER_MARKS.into_iter().fold(0, |all, mark| all | mark);
+    let before = if marks == 0 { 0 } else { kernel::mask() };
     let open = wanted & !ours;
     let from = if set == 0 { 0 } else { addr_of!(open) as u64 };
     // SAFETY: a set of our own, and the program's pointer for the answer, which the kernel checks.
@@ -105,8 +109,9 @@ fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
         return; // made once more by the program, it fails the same way
     }
     if old != 0 && believed != 0 {
+        let old = old as *mut u64;
         // SAFETY: the kernel has just written there.
-        unsafe { *(old as *mut u64) |= believed };
+        unsafe { *old = (*old | believed) & !belief.hidden };
     }
     if set != 0 && !is_borrower(agent) {
         let named = wanted & ours;
@@ -115,8 +120,16 @@ fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
             SIG_UNBLOCK => believed & !named,
             _ => believed | named,
         };
-        if new != believed {
-            blocked::change(thread, new, frame.sp());
+        if marks != 0 {
+            let after = |mask: u64| match how {
+                SIG_SETMASK => open,
+                SIG_UNBLOCK => mask & !open,
+                _ => mask | open,
+            };
+            let asked = after(before & !belief.hidden) & marks;
+            blocked::mark(thread, &belief, new, frame.sp(), (before, after(before)), asked);
+        } else if new != believed {
+            blocked::change(thread, &belief, new, frame.sp());
         }
     }
     done(frame);

@@ -86,6 +86,10 @@ pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8,
 unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
     let Some(index) = index(signal) else { return 0 };
     let thread = thread::current(agent);
+    let mask_at = arch::returning_mask(nr::RT_SIGRETURN, context as u64) as *const u64;
+    // SAFETY: a set in the context. The caller promises that it is what the kernel passes.
+    let interrupted = unsafe { mask_at.read_unaligned() };
+    let belief = thread.map(|thread| blocked::belief(thread, || interrupted));
     let mut old = old_action(agent, index);
     if old.handler != SIG_IGN && thread.is_some_and(children::is_cleared) {
         old.handler = SIG_DFL;
@@ -97,7 +101,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     let dies = match old.handler {
         SIG_IGN if !forced => return 0,
         SIG_DFL | SIG_IGN => true,
-        _ => forced && thread.is_some_and(|t| blocked::now(t) & set != 0),
+        _ => forced && belief.as_ref().is_some_and(|belief| belief.now & set != 0),
     };
     let mut hidden = None;
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
@@ -123,10 +127,19 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
         kernel::block(open);
     }
     if !is_borrower(agent) {
-        // Without a guard at the end of the handler this would last for ever.
+        // Without a guard at the end of the handler, or a mark, this would last for ever.
         // SAFETY: the caller promises that `context` is what the kernel passes.
-        if let (Some(thread), true) = (thread, unsafe { is_guarded(agent, &old, context, back) }) {
-            blocked::change(thread, blocked::now(thread) | mask & ours, (context as u64).wrapping_sub(1));
+        let is_guarded = || unsafe { is_guarded(agent, &old, context, back) };
+        if let (Some(thread), Some(belief)) = (thread, &belief) {
+            let (new, sp) = (belief.now | mask & ours, (context as u64).wrapping_sub(1));
+            let mark = blocked::free_mark(interrupted);
+            if mark != 0 && new != belief.now {
+                kernel::block(mark);
+                let hidden = belief.hidden | mark & !open;
+                blocked::change_marked(thread, belief, new, sp, (mark, hidden));
+            } else if mark == 0 && is_guarded() {
+                blocked::change(thread, belief, new, sp);
+            }
         }
         if old.flags & flags::RESETHAND != 0 {
             // SAFETY: `old` is private memory, and `index` is the number of one of its entries.

@@ -21,6 +21,14 @@ pub const ASKS: bool = arch::TID_WORDS.is_empty();
 const PROBES: usize = 128;
 /// A stack pointer that is no farther below that of a guarded call was in the guard.
 const GUARD: u64 = 4096;
+/// A stack pointer that is no farther above that of a guarded call is on the same stack.
+const ABOVE: u64 = 8 << 20;
+/// Where [`ThreadState::lent_at`] has how often the owner was found to be the one who runs.
+const LOOKS: u64 = 0xff << 56;
+/// The rest of it.
+const ADDRESS: u64 = !LOOKS;
+/// So many hits of the owner, each of which asks the kernel, are no more taken for a handler's.
+const MOST_LOOKS: u64 = 200;
 /// Most states that one call looks at for a dead thread: misses must stay cheap when all threads
 /// live.
 const RECLAIM: usize = 8;
@@ -84,7 +92,7 @@ pub fn lend(agent: Agent, thread: Thread, sp: u64) {
 /// A signal handler with this context returns: if it has interrupted the guard of such a call, or
 /// the call, that is still to be made, or made again.
 pub fn returns_to(agent: Agent, thread: Thread, context: u64) {
-    let at = thread.lent_at();
+    let at = thread.lent_at() & ADDRESS;
     if at != 0 {
         let sp = safe_read::word(agent, context.wrapping_add(arch::UCONTEXT_SP as u64));
         if sp.is_some_and(|sp| at.wrapping_sub(sp) < GUARD) {
@@ -98,10 +106,25 @@ pub fn returns_to(agent: Agent, thread: Thread, context: u64) {
 #[inline(never)]
 fn is_back(agent: Agent, thread: Thread) -> bool {
     let back = thread.cells() != 0 && !is_borrower(agent);
-    if back {
+    if back && (arch::SEES_HANDLERS_END || !may_still_lend(thread)) {
         thread.set_counting(1);
     }
     back
+}
+
+/// May a hit of the owner be one in a signal handler that came before the call was made? The stack
+/// pointer is below the handler's frame then, or on another stack. The end of the handler is not
+/// seen, so the child has to be looked for at the next hits, too.
+fn may_still_lend(thread: Thread) -> bool {
+    let lent = thread.lent_at();
+    let looks = (lent >> LOOKS.trailing_zeros()) + 1;
+    let (at, here) = (lent & ADDRESS, core::ptr::from_ref(&lent) as u64);
+    let is_near = at.wrapping_sub(here) < GUARD || here.wrapping_sub(at) < ABOVE;
+    if at == 0 || is_near || looks > MOST_LOOKS {
+        return false;
+    }
+    thread.set_lent_at(at | looks << LOOKS.trailing_zeros());
+    true
 }
 
 fn claim(table: Table, fs_base: u64) -> Option<Bucket> {
@@ -139,7 +162,9 @@ fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<Bucket> {
     }
     // From here on nothing but the key changes: who has been given the entry may go on with it.
     entry.cells().store(thread.cells(), Ordering::Release);
-    entry.key().store(fs_base, Ordering::Release);
+    if thread.cells() == 0 || thread.counting() != 0 {
+        entry.key().store(fs_base, Ordering::Release);
+    }
     Some(entry)
 }
 

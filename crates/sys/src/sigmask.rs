@@ -33,14 +33,26 @@ impl Stopped {
         Ok(were_blocked)
     }
 
-    /// Blocks a set of signals in one thread.
-    pub fn block(&mut self, tid: i32, set: u64) -> Result<(), CallError> {
-        self.end_calls()?;
-        if let Ok(mask) = ptrace::get_sigmask(tid) {
-            // As above: it may have been killed.
-            let _ = ptrace::set_sigmask(tid, mask | set);
+    /// Blocks a set of signals in one thread. Gives what was blocked before.
+    pub fn block(&mut self, tid: i32, set: u64) -> Result<u64, CallError> {
+        self.change_mask(tid, set, 0)
+    }
+
+    /// Blocks a set of signals in one thread, and opens another one. Gives what was blocked before.
+    pub fn change_mask(&mut self, tid: i32, closed: u64, opened: u64) -> Result<u64, CallError> {
+        let mask = self.mask(tid)?;
+        let new = (mask | closed) & !opened;
+        if new != mask {
+            // It may have been killed.
+            let _ = ptrace::set_sigmask(tid, new);
         }
-        Ok(())
+        Ok(mask)
+    }
+
+    /// What one thread has blocked; nothing, if it has been killed.
+    pub fn mask(&mut self, tid: i32) -> Result<u64, CallError> {
+        self.end_calls()?;
+        Ok(ptrace::get_sigmask(tid).unwrap_or(0))
     }
 
     /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be

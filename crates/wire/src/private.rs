@@ -166,7 +166,8 @@ pub struct ThreadState {
     /// 1: hits are counted. 0: not in a forked child; nor, once the thread has lent its memory and
     /// its thread pointer to a child (`vfork`, `posix_spawn`), before it hits a probe itself.
     pub counting: u64,
-    /// Stack pointer of the call by which it has lent them last, or 0.
+    /// Stack pointer of the call by which it has lent them last, or 0. The highest byte counts how
+    /// often the owner was met since (`agent::thread`).
     pub lent_at: u64,
     /// What such a child is given in place of the thread's [`crate::LookupEntry`]: the same without
     /// cells.

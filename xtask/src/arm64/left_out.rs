@@ -31,6 +31,9 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
             "random::",
             "realworld::",
             "redis::",
+            "release::killed_while_it_takes_them",
+            "release::signals_were_taken_without_guards_when_their_owner_had_just_ended",
+            "release::two_sessions_that_planned_at_the_same_time_left_no_guard",
         ],
     ),
     ("of objects, where nothing runs: the host does the same", &["coverage::", "rules::"]),
@@ -38,6 +41,36 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     (
         "programs that the guest does not have",
         &["bpftrace::", "debugger::", "provider::", "returns_real::greenlets_in_threads_of_python"],
+    ),
+    (
+        "calls that a patch displaces: on arm64 it is one word, and a thread that waits is behind it",
+        &[
+            "blocked::a_detach_leaves_calls_that_were_guarded_to_write_sites_live",
+            "blocked::a_detach_never_ended_while_a_thread_waited_in_io_uring_enter",
+        ],
+    ),
+    (
+        "return addresses that are replaced",
+        &[
+            "returns_real::unwinders_that_come_later_find_real_return_addresses",
+            "share::returns_of_programs_with_exceptions_are_watched_by_one",
+            "switch::a_place_that_keeps_the_process_safe_stays",
+        ],
+    ),
+    (
+        "instructions that change while threads run, which few may on arm64",
+        &["switch::nothing_is_stopped_where_traps_are_taken"],
+    ),
+    (
+        "a guard at the end of signal handlers, which return through the vDSO",
+        &[
+            "trap::a_handler_blocked_our_signal_by_the_mask_in_its_frame",
+            "trap::a_handler_in_a_handler_blocked_our_signal_for_ever",
+        ],
+    ),
+    (
+        "a library that is loaded at the same place again: those of arm64 are aligned to 64 KiB, so others fit there",
+        &["switch::unloaded_libraries_are_left_alone"],
     ),
     (
         "the C library of arm64 has no table for calls of its own that are resolved at run time",

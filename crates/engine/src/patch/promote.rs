@@ -210,6 +210,6 @@ impl Promotion<'_> {
         let ground = Ground::of(self.process, self.found)?;
         let (live, stopped): (Vec<&Work>, Vec<&Work>) = work.iter().partition(|w| w.entry.stays == 1);
         let longest = live::change(self.process, &live, &ground, gone)?;
-        Ok(longest.max(change_stopped(self.process, self.found, &ground, &stopped, gone)?))
+        Ok(longest.max(change_stopped(self.process, self.found, &ground, &[&stopped], gone)?))
     }
 }

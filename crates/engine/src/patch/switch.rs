@@ -18,6 +18,7 @@ use sidestep_sys::{Limit, OpenError, Process, Stopped};
 use sidestep_wire::{Flow, JournalEntry};
 
 use crate::error::SessionError;
+use crate::memory::layout::PAGE;
 use crate::memory::raw::bytes_of;
 use crate::patch::live;
 use crate::patch::pages::{Stretch, pages};
@@ -195,17 +196,21 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     let mut gone = BTreeSet::new();
     let ground = Ground::of(process, &found)?;
     // Each call that is seen to begin is seen to end: exits are there before entries, and go later.
-    let (exits, rest): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| w.is_exit);
-    for part in if to == Switch::Off { [rest, exits] } else { [exits, rest] } {
-        let (live, stopped): (Vec<&Work>, Vec<&Work>) = part.into_iter().partition(|w| is_live(w));
-        for group in live.chunks(GROUP) {
-            let longest = live::change(process, group, &ground, &mut gone)?;
+    let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
+    let [first, last] = in_order(live, to);
+    let change_live = |part: &[&Work], gone: &mut BTreeSet<u64>, switched: &mut Switched| {
+        for group in part.chunks(GROUP) {
+            let longest = live::change(process, group, &ground, gone)?;
             switched.longest = switched.longest.max(longest);
         }
-        switched.stopped += stopped.len();
-        let longest = change_stopped(process, &found, &ground, &stopped, &mut gone)?;
-        switched.longest = switched.longest.max(longest);
-    }
+        Ok::<(), SessionError>(())
+    };
+    change_live(&first, &mut gone, &mut switched)?;
+    switched.stopped += stopped.len();
+    let [early, late] = in_order(stopped, to);
+    let longest = change_stopped(process, &found, &ground, &[&early, &late], &mut gone)?;
+    switched.longest = switched.longest.max(longest);
+    change_live(&last, &mut gone, &mut switched)?;
     work.retain(|w| !gone.contains(&w.site()));
     if matches!(to, Switch::On | Switch::Jump) {
         note(process, &found, &indices(&work), to)?;
@@ -217,6 +222,12 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     switched.refused.extend(gone.into_iter().map(|site| (Va(site), FOREIGN)));
     promote::settle(process, &found, &traps, &mut switched)?;
     Ok(switched)
+}
+
+/// Exits, and all others: in the order in which they change.
+fn in_order(all: Vec<&Work>, to: Switch) -> [Vec<&Work>; 2] {
+    let (exits, rest): (Vec<&Work>, Vec<&Work>) = all.into_iter().partition(|w| w.is_exit);
+    if to == Switch::Off { [rest, exits] } else { [exits, rest] }
 }
 
 /// What has to be done at each site.
@@ -330,30 +341,42 @@ pub(crate) fn note(process: &Process, found: &Found, sites: &[usize], to: Switch
     Ok(())
 }
 
-/// Changes sites while all threads stand.
+/// Changes sites while all threads stand, one part behind the other. Parts that share a page share
+/// a pause there: between two pauses, calls would be seen to end that were not seen to begin.
 pub(crate) fn change_stopped(
     process: &Process,
     found: &Found,
     ground: &Ground,
-    work: &[&Work],
+    parts: &[&[&Work]],
     gone: &mut BTreeSet<u64>,
 ) -> Result<Duration, SessionError> {
     let mut hold = Hold::running(process);
-    let pages: Vec<&[&Work]> = pages(work, |w| w.site()).collect();
+    let page_of = |w: &Work| w.site() / PAGE;
+    let mut pieces: Vec<Vec<&Work>> = Vec::new();
+    for part in parts {
+        let mut part: Vec<Vec<&Work>> = pages(part, |w| w.site()).map(<[&Work]>::to_vec).collect();
+        if let Some(last) = pieces.last_mut() {
+            if let Some(index) = part.iter().position(|page| page_of(page[0]) == page_of(last[0])) {
+                last.extend(part.remove(index));
+                last.sort_by_key(|w| w.site());
+            }
+        }
+        pieces.extend(part);
+    }
     let look = |stopped: &mut Stopped| {
         let maps = stopped_mappings(stopped)?;
         Ok((Scene::new(stopped, &maps, ground)?, maps))
     };
     let mut waited = 0;
-    let purpose = |_: &&[&Work]| "sites";
-    hold.in_turns(purpose, &pages, look, |stopped, (scene, maps), page| {
+    let purpose = |_: &Vec<&Work>| "sites";
+    hold.in_turns(purpose, &pieces, look, |stopped, (scene, maps), page| {
         if waited < LOOKS && is_early(stopped, scene, page) {
             waited += 1;
             return Ok(Turn::Later);
         }
         let mut text = Stretch::read(process, page.iter().map(|w| (w.site(), w.len())));
         let mut there = Vec::new();
-        for w in *page {
+        for w in page {
             if matches!(text_of(text.at(w.site(), w.len()), maps, &w.entry), Text::Foreign | Text::Disturbed) {
                 gone.insert(w.site());
             } else {

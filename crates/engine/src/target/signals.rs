@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Call, CallError, Process, Stopped, arch};
+use sidestep_wire::arch::HANDLER_MARKS;
 use sidestep_wire::private::MASKS;
 use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
@@ -249,6 +250,8 @@ fn open_threads(
 ) -> Result<(), SessionError> {
     // What stays blocked in a thread when its signal handlers have returned.
     let mut after: HashMap<i32, u64> = HashMap::new();
+    // What any of their ends leaves blocked.
+    let mut any: HashMap<i32, u64> = HashMap::new();
     for position in positions {
         if let Place::SignalFrame { frame, tid } = position.place {
             let mask_at = frame.mask_at;
@@ -261,6 +264,7 @@ fn open_threads(
                 continue;
             }
             *after.entry(tid).or_insert(u64::MAX) &= mask;
+            *any.entry(tid).or_default() |= mask;
             if mask & new != 0 {
                 stopped.write(mask_at, &(mask & !new).to_ne_bytes())?;
             }
@@ -270,17 +274,33 @@ fn open_threads(
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer(), t.regs.sp())).collect();
     for (tid, fs_base, sp) in threads {
         let Some(now) = closed.get(&tid) else { continue };
-        let after = after.get(&tid).copied().unwrap_or(u64::MAX);
-        note(regions, stopped, fs_base.0, Blocked { now: *now, after: now & after, sp: sp.0 })?;
+        let after = now & after.get(&tid).copied().unwrap_or(u64::MAX);
+        let mut new = Blocked { now: *now, after, sp: sp.0, mark: 0, hidden: 0 };
+        if !HANDLER_MARKS.is_empty() && after != *now {
+            mark(stopped, tid, any.get(&tid).copied().unwrap_or(0), &mut new)?;
+        }
+        note(regions, stopped, fs_base.0, new)?;
     }
+    Ok(())
+}
+
+/// Makes the end of a handler seen that has signals of ours blocked, if a mark is free that the end
+/// opens. `after`: what it leaves blocked. Without a mark, they count as open too early.
+fn mark(stopped: &mut Stopped, tid: i32, after: u64, new: &mut Blocked) -> Result<(), SessionError> {
+    let Some(mark) = HANDLER_MARKS.into_iter().find(|mark| after & mark == 0) else {
+        new.now = new.after;
+        return Ok(());
+    };
+    let before = stopped.block(tid, mark)?;
+    (new.mark, new.hidden) = (mark, mark & !before);
     Ok(())
 }
 
 /// Notes what a thread has blocked: in its state, or where its state will find it.
 fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Result<(), SessionError> {
     let add = |at: Va| -> Result<(), SessionError> {
-        let old: [u64; 3] = stopped.read_pod(at)?;
-        let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, sp: new.sp };
+        let old: [u64; 5] = stopped.read_pod(at)?;
+        let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, ..new };
         Ok(stopped.write(at, bytes_of(&sum))?)
     };
     for state in states(stopped.process(), regions.private)? {
@@ -302,12 +322,8 @@ fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Res
 /// guards are gone, so whoever comes after a controller that was killed here would not know what
 /// the thread has changed since.
 fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), SessionError> {
-    let mut believed: HashMap<u64, (u64, Vec<Va>)> = HashMap::new();
-    let mut add = |fs_base: u64, blocked: Blocked, at: Va| {
-        let (sum, places) = believed.entry(fs_base).or_default();
-        *sum |= blocked.now;
-        places.push(at);
-    };
+    let mut believed: HashMap<u64, Vec<(Blocked, Va)>> = HashMap::new();
+    let mut add = |fs_base: u64, blocked: Blocked, at: Va| believed.entry(fs_base).or_default().push((blocked, at));
     let list = at!(private, closed);
     let closed = read_array::<ClosedThread>(stopped.process(), list, CLOSED_MAX as u64)?;
     for (i, thread) in closed.into_iter().enumerate() {
@@ -319,9 +335,16 @@ fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), Ses
     }
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
     for (tid, fs_base) in threads.into_iter().filter(|(_, fs_base)| *fs_base != 0) {
-        let Some((sum, places)) = believed.get(&fs_base).filter(|(sum, _)| sum & set != 0) else { continue };
-        stopped.block(tid, sum & set)?;
-        for at in places {
+        let Some(places) = believed.get(&fs_base) else { continue };
+        let mask = if places.iter().any(|(blocked, _)| blocked.mark != 0) { stopped.mask(tid)? } else { 0 };
+        let sum = |field: fn(&Blocked) -> u64| {
+            places.iter().fold(0, |sum, (blocked, _)| sum | field(&blocked.with_mask(mask)))
+        };
+        if places.iter().all(|(blocked, _)| blocked.now & set == 0) {
+            continue;
+        }
+        stopped.change_mask(tid, sum(|blocked| blocked.now) & set, sum(|blocked| blocked.hidden))?;
+        for (_, at) in places {
             stopped.write(*at, bytes_of(&Blocked::default()))?;
         }
     }

@@ -61,9 +61,9 @@ pub(crate) fn look(
     for thread in stopped.threads() {
         let tid = thread.tid;
         all.push(Position { place: Place::Thread { tid }, ip: thread.regs.ip() });
-        let mut todo = vec![thread.regs.sp()];
+        let mut todo = vec![(thread.regs.sp(), thread.regs.frame_pointer())];
         let mut seen: Vec<(u64, u64)> = Vec::new();
-        while let Some(sp) = todo.pop() {
+        while let Some((sp, frame_pointer)) = todo.pop() {
             if seen.iter().any(|(start, end)| (*start..*end).contains(&sp.0)) {
                 continue;
             }
@@ -75,9 +75,9 @@ pub(crate) fn look(
                 continue; // unmapped or a guard: nothing there to return to
             }
             each(&bytes);
-            for frame in arch::signal_frames(&bytes, Va(start), sp) {
+            for frame in arch::signal_frames(&bytes, Va(start), sp, frame_pointer) {
                 all.push(Position { place: Place::SignalFrame { tid, frame }, ip: frame.ip });
-                todo.push(frame.sp);
+                todo.push((frame.sp, frame.frame_pointer));
             }
         }
     }

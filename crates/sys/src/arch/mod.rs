@@ -66,8 +66,11 @@ pub struct SignalFrame {
     pub mask_at: Va,
     /// The first 32 signals of the mask, as the kernel has written them once more. If the word at
     /// `mask_at` differs, the frame is what is left of one that is over, and the word may be
-    /// anything; or the handler has changed the mask.
+    /// anything; or the handler has changed the mask. Where the kernel writes no copy, it differs
+    /// if nothing shows that the handler still runs.
     pub mask_copy: u32,
+    /// The saved frame pointer; 0 where [`signal_frames`] does not need it.
+    pub frame_pointer: Va,
     /// Address of the `siginfo_t` of the signal, if the handler gets one.
     pub info_at: Option<Va>,
 }

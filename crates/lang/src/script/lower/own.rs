@@ -68,8 +68,10 @@ impl Lower<'_, '_> {
         self.out.call(helper::FUNC_IP);
         self.out.put(Reg::R10, at + 8, Reg::R0);
         self.register(Reg::R2, self.context().stack_pointer);
-        if self.site == Site::Return {
-            self.out.alu_imm(AluOp::Sub, Reg::R2, self.shared.checked.word.into());
+        // A return takes the return address off the stack, where it is there.
+        let taken = i32::from(self.context().words_before_arguments()) * i32::from(self.shared.checked.word);
+        if self.site == Site::Return && taken != 0 {
+            self.out.alu_imm(AluOp::Sub, Reg::R2, taken);
         }
         self.register(Reg::R3, self.context().goroutine);
         self.out.mov(Reg::R1, Reg::R6);

@@ -235,6 +235,12 @@ impl Regs {
         Va(self.raw.words[SP])
     }
 
+    /// Frame pointer.
+    #[must_use]
+    pub fn frame_pointer(&self) -> Va {
+        Va(self.raw.words[29])
+    }
+
     /// Result of a system call, or whatever is in its register.
     pub(crate) fn result(&self) -> i64 {
         self.raw.words[0] as i64

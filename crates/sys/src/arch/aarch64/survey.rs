@@ -20,14 +20,21 @@ const INFO_BELOW_IP: u64 = CONTEXT_BELOW_IP + 128;
 const ALTERNATE: u64 = 16;
 const MASK: u64 = 40;
 const SS_DISABLE: u64 = 2;
+/// Bytes of `struct rt_sigframe`, behind which the kernel puts a record of x29 and x30; there may
+/// be more in between, for registers of extensions.
+const FRAME: u64 = 4688;
+const MOST_MORE: u64 = 64 << 10;
 
 /// All signal frames that a thread with stack pointer `sp` will return through, in the bytes of its
 /// stack from `start` (8-aligned, `sp` or a little below).
 ///
 /// A frame on an alternate stack counts only for a thread that is on that very stack: what lies on
 /// the stacks of others, or of signals that are long over, does not.
+///
+/// The mask is written once. Whether the handler still runs is seen from the address of the record
+/// behind the frame: the kernel passes it in x29, which functions keep or save.
 #[must_use]
-pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
+pub fn signal_frames(stack: &[u8], start: Va, sp: Va, frame_pointer: Va) -> Vec<SignalFrame> {
     let number = |word: &[u8]| word.try_into().map_or(0, u64::from_le_bytes);
     let word = |at: u64| stack.chunks_exact(8).nth((at.wrapping_sub(start.0) / 8) as usize).map(number);
     let frame = |at: u64| {
@@ -37,13 +44,22 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
         let [base, flags, size] = [0, 8, 16].map(|more| word(context + ALTERNATE + more).unwrap_or(0));
         let alternate = base..base.saturating_add(size);
         let is_on_it = flags & SS_DISABLE != 0 || !alternate.contains(&ip_at) || alternate.contains(&sp.0);
+        let saved = [ip_at - 24, ip_at - 16].map(word);
+        let is_record = |at: u64| {
+            let behind = at.wrapping_sub(info_at + FRAME);
+            behind <= MOST_MORE && at % 16 == 0 && [at, at + 8].map(word) == saved
+        };
+        let below = stack.chunks_exact(8).take(((info_at - start.0) / 8) as usize).map(number);
+        let runs = below.chain([frame_pointer.0]).any(is_record);
+        let mask = word(context + MASK)? as u32;
         Some(SignalFrame {
             ip_at: Va(ip_at),
             ip: Va(word(ip_at)?),
             sp: Va(word(ip_at - 8)?),
             call_at: None,
             mask_at: Va(context + MASK),
-            mask_copy: word(context + MASK)? as u32,
+            mask_copy: if runs { mask } else { !mask },
+            frame_pointer: Va(saved[0]?),
             info_at: Some(Va(info_at)),
         })
         .filter(|_| is_on_it)
@@ -56,30 +72,49 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
 mod tests {
     use super::*;
 
+    /// Number of the first word behind the frame.
+    const RECORD: usize = FRAME as usize / 8;
+    /// Where it is.
+    const AT: Va = Va(0x6000 + FRAME);
+
     /// A stack with a frame at its start, delivered on the given alternate stack.
     fn stack(alternate: [u64; 3]) -> Vec<u8> {
-        let mut words = [1u64; 80];
+        let mut words = [1u64; RECORD + 2];
         words[18..21].copy_from_slice(&alternate);
         words[21] = 0xabcd;
-        words[70..72].copy_from_slice(&[0x7000, 0x4000]);
+        words[68..72].copy_from_slice(&[0x8000, 0x5000, 0x7000, 0x4000]);
         words[74] = FPSIMD;
+        words[RECORD..].copy_from_slice(&[0x8000, 0x5000]);
         words.iter().flat_map(|w| w.to_le_bytes()).collect()
     }
 
     #[test]
     fn a_frame_is_found_by_its_first_record() {
         let bytes = stack([0, SS_DISABLE, 0]);
-        let found = signal_frames(&bytes, Va(0x6000), Va(0x6000));
+        let found = signal_frames(&bytes, Va(0x6000), Va(0x6000), AT);
         let [frame] = found[..] else { panic!("{found:?}") };
         assert_eq!((frame.ip_at, frame.ip, frame.sp), (Va(0x6000 + 71 * 8), Va(0x4000), Va(0x7000)));
         assert_eq!((frame.mask_copy, frame.info_at), (0xabcd, Some(Va(0x6000))));
-        assert_eq!(signal_frames(&bytes[8..], Va(0x6008), Va(0x6008)), []);
+        assert_eq!(signal_frames(&bytes[8..], Va(0x6008), Va(0x6008), AT), []);
+    }
+
+    /// The mask was changed where a return address was by then.
+    #[test]
+    fn a_frame_to_which_nothing_points_is_over() {
+        let bytes = stack([0, SS_DISABLE, 0]);
+        let found = signal_frames(&bytes, Va(0x6000), Va(0x6000), Va(0x9000));
+        assert_eq!(found[0].mask_copy, !0xabcd);
+        let mut deeper = AT.0.to_le_bytes().to_vec();
+        deeper.extend([0; 8]);
+        deeper.extend(&bytes);
+        let found = signal_frames(&deeper, Va(0x5ff0), Va(0x5ff0), Va(0x9000));
+        assert_eq!(found[0].mask_copy, 0xabcd);
     }
 
     #[test]
     fn a_stale_frame_on_an_alternate_stack_is_none_of_a_thread_elsewhere() {
         let bytes = stack([0x6000, 0, 0x1000]);
-        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x6000)).len(), 1);
-        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x5f00)), []);
+        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x6000), AT).len(), 1);
+        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x5f00), AT), []);
     }
 }

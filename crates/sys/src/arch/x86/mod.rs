@@ -159,6 +159,12 @@ impl Regs {
         Va(word(self.raw.esp))
     }
 
+    /// Frame pointer.
+    #[must_use]
+    pub fn frame_pointer(&self) -> Va {
+        Va(word(self.raw.ebp))
+    }
+
     /// Result of a system call, or whatever is in its register.
     pub(crate) fn result(&self) -> i64 {
         self.raw.eax.into()

@@ -46,7 +46,7 @@ const SS_AUTODISARM: u32 = 1 << 31;
 /// are the arguments of the handler, which may use their place for something else; and behind the
 /// handler, at the call that ends it, they are below the stack pointer.
 #[must_use]
-pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
+pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec<SignalFrame> {
     let words: Vec<u32> = stack.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
     let at = |index: usize| Va(start.0 + 4 * index as u64);
     let frame = |ip: usize| {
@@ -74,7 +74,16 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
             (behind(OLD_MASK), None)
         };
         let (mask_copy, sp) = (word(OLD_MASK)?, Va(word(SP)?.into()));
-        Some(SignalFrame { ip_at: at(ip), ip: Va(words[ip].into()), sp, call_at: None, mask_at, mask_copy, info_at })
+        Some(SignalFrame {
+            ip_at: at(ip),
+            ip: Va(words[ip].into()),
+            sp,
+            call_at: None,
+            mask_at,
+            mask_copy,
+            info_at,
+            frame_pointer: Va(0),
+        })
     };
     (0..words.len()).filter_map(frame).collect()
 }
@@ -107,7 +116,7 @@ mod tests {
     #[test]
     fn a_frame_is_found_by_its_selectors() {
         let bytes = stack([0, SS_DISABLE, 0]);
-        let found = signal_frames(&bytes, Va(START), Va(START));
+        let found = signal_frames(&bytes, Va(START), Va(START), Va(0));
         let [frame] = found[..] else { panic!("{found:?}") };
         let at = |word: usize| Va(START + 4 * word as u64);
         assert_eq!((frame.ip_at, frame.ip, frame.sp), (at(IP), Va(0x4000), Va(0x7000)));
@@ -119,7 +128,7 @@ mod tests {
     fn a_frame_was_missed_where_the_handler_had_used_its_arguments_for_something_else() {
         let at = |word: usize| Va(START + 4 * word as u64);
         let places = |bytes: &[u8]| {
-            signal_frames(bytes, Va(START), Va(START)).iter().map(|f| (f.mask_at, f.info_at)).collect::<Vec<_>>()
+            signal_frames(bytes, Va(START), Va(START), Va(0)).iter().map(|f| (f.mask_at, f.info_at)).collect::<Vec<_>>()
         };
         let mut bytes = stack([0, SS_DISABLE, 0]);
         let mut set = |word: usize, value: u32| bytes[4 * word..4 * word + 4].copy_from_slice(&value.to_le_bytes());
@@ -139,14 +148,14 @@ mod tests {
         bytes[4 * (IP - 15)] = 66;
         assert_eq!(places(&bytes), [(at(IP + 6), None)]);
         // So had the stack pointer left them.
-        assert_eq!(signal_frames(&bytes[4 * (IP - 14)..], at(IP - 14), at(IP - 14)).len(), 1);
-        assert_eq!(signal_frames(&bytes[..4 * (IP + 4)], Va(START), Va(START)), []);
+        assert_eq!(signal_frames(&bytes[4 * (IP - 14)..], at(IP - 14), at(IP - 14), Va(0)).len(), 1);
+        assert_eq!(signal_frames(&bytes[..4 * (IP + 4)], Va(START), Va(START), Va(0)), []);
     }
 
     #[test]
     fn a_stale_frame_on_an_alternate_stack_is_none_of_a_thread_elsewhere() {
         let bytes = stack([START as u32, 0, 0x1000]);
-        assert_eq!(signal_frames(&bytes, Va(START), Va(START)).len(), 1);
-        assert_eq!(signal_frames(&bytes, Va(START), Va(0x5f00)), []);
+        assert_eq!(signal_frames(&bytes, Va(START), Va(START), Va(0)).len(), 1);
+        assert_eq!(signal_frames(&bytes, Va(START), Va(0x5f00), Va(0)), []);
     }
 }

@@ -108,6 +108,12 @@ impl Regs {
         Va(self.raw.rsp)
     }
 
+    /// Frame pointer.
+    #[must_use]
+    pub fn frame_pointer(&self) -> Va {
+        Va(self.raw.rbp)
+    }
+
     /// Result of a system call, or whatever is in its register.
     pub(crate) fn result(&self) -> i64 {
         self.raw.rax as i64

@@ -33,7 +33,7 @@ const CX_BEFORE_SELECTORS: usize = 4;
 /// A frame on an alternate stack counts only for a thread that is on that very stack: what lies on
 /// the stacks of others, or of signals that are long over, does not.
 #[must_use]
-pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
+pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec<SignalFrame> {
     let word = |i: usize| {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&stack[i * 8..i * 8 + 8]);
@@ -58,6 +58,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va) -> Vec<SignalFrame> {
                 mask_at: Va(ip_at + MASK_BEHIND_IP),
                 mask_copy: word(i + MASK_BEHIND_SELECTORS) as u32,
                 info_at: Some(Va(ip_at + INFO_BEHIND_IP)),
+                frame_pointer: Va(0),
             }
         })
         .collect()
@@ -80,17 +81,17 @@ mod tests {
     #[test]
     fn a_frame_is_found_by_its_selectors() {
         let bytes = stack([0, SS_DISABLE, 0]);
-        let found = signal_frames(&bytes, Va(0x6000), Va(0x6000));
+        let found = signal_frames(&bytes, Va(0x6000), Va(0x6000), Va(0));
         let [frame] = found[..] else { panic!("{found:?}") };
         assert_eq!((frame.ip_at, frame.ip, frame.sp), (Va(0x6000 + 19 * 8), Va(0x4000), Va(0x7000)));
         assert_eq!(frame.mask_copy, 0xabcd);
-        assert_eq!(signal_frames(&bytes[..24 * 8], Va(0x6000), Va(0x6000)), []);
+        assert_eq!(signal_frames(&bytes[..24 * 8], Va(0x6000), Va(0x6000), Va(0)), []);
     }
 
     #[test]
     fn a_stale_frame_on_an_alternate_stack_is_none_of_a_thread_elsewhere() {
         let bytes = stack([0x6000, 0, 0x1000]);
-        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x6000)).len(), 1);
-        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x5f00)), []);
+        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x6000), Va(0)).len(), 1);
+        assert_eq!(signal_frames(&bytes, Va(0x6000), Va(0x5f00), Va(0)), []);
     }
 }
