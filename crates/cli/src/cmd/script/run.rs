@@ -290,7 +290,7 @@ impl Script {
                 continue;
             }
             let warning = Diagnostic::warning(*span, "Can't lookup map element because it does not exist.");
-            let details = Some("Additional Info - helper: map_lookup_elem, retcode: 0".to_owned());
+            let details = Some("Additional Info - helper: map_lookup_elem, retcode: 0");
             let hint = Some(format!("{count} times")).filter(|_| *count > 1);
             self.source.say(&[Diagnostic { details, hint, ..warning }]);
         }
