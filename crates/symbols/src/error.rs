@@ -80,7 +80,7 @@ pub enum SymbolError {
         nearest: Vec<String>,
     },
     /// `symbol+0xOFF` points behind the function's end.
-    #[error("{name}+{offset:#x} is outside of the function: it has {size:#x} bytes")]
+    #[error("Offset outside the function bounds ('{name}' size is {size}): {offset} is too large")]
     OutsideFunction {
         /// The symbol.
         name: String,

@@ -121,7 +121,7 @@ impl Diagnostic {
         } else {
             let _ = writeln!(text, "{name}:{line}:{column}-{}: {severity}: {}", column + width, self.message);
         }
-        if let Some(details) = &self.details {
+        if let Some(details) = self.details {
             let _ = writeln!(text, "{details}");
         }
         // Tabs are one column wide in the message, and so they are here.

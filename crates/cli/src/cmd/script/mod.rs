@@ -110,7 +110,7 @@ fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Resu
         });
     }
     if let Some(lines) = options_refused(&given.options, &script.options) {
-        say_lines(&lines);
+        say_lines(lines.trim_end());
         return Ok(ExitCode::FAILURE);
     }
     if flags.prints_tree() {
