@@ -163,6 +163,18 @@ pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(P
         let name = format!(".build-id/{first:02x}/{rest}.debug");
         found.extend(search.directories().map(|dir| (dir.join(&name), None)));
     }
+    // By the object's own name, where the user says to look. As in elfutils, a relative directory
+    // may also be one beside the object.
+    if let (Some(name), Some(beside)) = (path.file_name(), path.parent()) {
+        let mut name = name.to_owned();
+        name.push(".debug");
+        for dir in search.dirs.iter().filter(|dir| !is_file(dir)) {
+            found.push((dir.join(&name), None));
+            if dir.is_relative() {
+                found.push((beside.join(dir).join(&name), None));
+            }
+        }
+    }
     if let Some((name, crc)) = debuglink(elf) {
         let dir = path.parent().unwrap_or(Path::new("/"));
         for root in &search.roots {

@@ -80,6 +80,16 @@ fn lines_are_found_in_the_debug_file() {
     run("strip", &[str(&program)]);
     let error = Object::open(&program, &[]).unwrap().line("lines.c", 4).unwrap_err().to_string();
     assert!(error.contains("compile it with -g"), "{error}");
+    // By the object's name, where the user says to look: `llvm-objcopy` sets no debug link.
+    let named = dir.join("lines-debug/below");
+    std::fs::create_dir_all(&named).unwrap();
+    let mut name = program.file_name().unwrap().to_owned();
+    name.push(".debug");
+    std::fs::copy(&debug, named.join(name)).unwrap();
+    for given in [named, "lines-debug/below".into()] {
+        let object = Object::open(&program, std::slice::from_ref(&given)).unwrap();
+        assert_eq!(object.line("lines.c", 4).unwrap(), before, "{}", given.display());
+    }
     run("objcopy", &[&format!("--add-gnu-debuglink={}", str(&debug)), str(&program)]);
     assert_eq!(Object::open(&program, &[]).unwrap().line("lines.c", 4).unwrap(), before);
 }

@@ -64,8 +64,12 @@ const BUILTINS: &[&str] = &[
     "username",
 ];
 
-/// A builtin's name without `__builtin_`.
+/// A builtin's name without `__builtin_`. Stacks are always unwound by tables, as those of
+/// `dw_ustack` are.
 pub(super) fn plain_name(name: &str) -> &str {
+    if name == "dw_ustack" {
+        return "ustack";
+    }
     name.strip_prefix("__builtin_").filter(|name| BUILTINS.contains(name)).unwrap_or(name)
 }
 
