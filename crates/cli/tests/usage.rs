@@ -93,12 +93,15 @@ fn output_file_that_cannot_be_written() {
 
 #[test]
 fn process_that_does_not_exist() {
-    // Above the largest pid that Linux gives out (PID_MAX_LIMIT, 2^22).
-    let output = sidestep(&["funccount", "-p", "4194305", "libc:malloc"]);
+    // The largest pid that Linux gives out is below PID_MAX_LIMIT, 2^22.
+    let output = sidestep(&["funccount", "-p", "4194304", "libc:malloc"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
     let text = stderr(&output);
     assert!(text.starts_with("sidestep: ") && text.lines().count() == 1, "{text}");
+    let output = sidestep(&["funccount", "-p", "4194305", "libc:malloc"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("Pid out of range: 4194305"), "{}", stderr(&output));
 }
 
 /// Runs a program with a text on its standard input, if it is there.
