@@ -87,8 +87,8 @@ fn deadlock_takes_lists_of_functions_and_the_process_alone() {
     let (_, report) = with_command(&[&["deadlock"], &locks[..], &unlock].concat(), &[program, "inverted", "20"]);
     assert_eq!(report.0.stdout.matches("Potential Deadlock").count(), 1, "{}", report.0);
     assert_eq!(script(&["deadlock", "1"]), script(&["deadlock", "-p", "1"]));
-    let output = run(&mut sidestep(&["deadlock", "999999999"]), LIMIT);
-    assert_eq!((output.code(), output.stderr.contains("no process with pid 999999999")), (1, true), "{output}");
+    let output = run(&mut sidestep(&["deadlock", "4194304"]), LIMIT);
+    assert_eq!((output.code(), output.stderr.contains("no process with pid 4194304")), (1, true), "{output}");
 }
 
 #[test]

@@ -226,7 +226,7 @@ pub fn what_carries_no_session_is_said() {
     let before = Snapshot::of(program.pid());
     for command in ["status", "disable", "enable"] {
         refused(&[command, "-p", &pid], &[&pid, "carries no probes"]);
-        refused(&[command, "-p", "2000000000"], &["no process with pid 2000000000"]);
+        refused(&[command, "-p", "4194304"], &["no process with pid 4194304"]);
     }
     before.assert_same(&Snapshot::of(program.pid()));
     program.finish().ok();

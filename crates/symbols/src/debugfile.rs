@@ -163,6 +163,15 @@ pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(P
         let name = format!(".build-id/{first:02x}/{rest}.debug");
         found.extend(search.directories().map(|dir| (dir.join(&name), None)));
     }
+    if let Some((name, crc)) = debuglink(elf) {
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        for root in &search.roots {
+            let beside = below(root, dir);
+            found.push((beside.join(&name), Some(crc)));
+            found.push((beside.join(".debug").join(&name), Some(crc)));
+        }
+        found.extend(search.directories().map(|global| (below(&global, dir).join(&name), Some(crc))));
+    }
     // By the object's own name, where the user says to look. As in elfutils, a relative directory
     // may also be one beside the object.
     if let (Some(name), Some(beside)) = (path.file_name(), path.parent()) {
@@ -174,15 +183,6 @@ pub(crate) fn candidates(path: &Path, elf: &Elf, search: &DebugSearch) -> Vec<(P
                 found.push((beside.join(dir).join(&name), None));
             }
         }
-    }
-    if let Some((name, crc)) = debuglink(elf) {
-        let dir = path.parent().unwrap_or(Path::new("/"));
-        for root in &search.roots {
-            let beside = below(root, dir);
-            found.push((beside.join(&name), Some(crc)));
-            found.push((beside.join(".debug").join(&name), Some(crc)));
-        }
-        found.extend(search.directories().map(|global| (below(&global, dir).join(&name), Some(crc))));
     }
     found
 }

@@ -164,7 +164,8 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let lost = Vec::new();
     let mut watch = Watch { session, tool, sink, signals, losses, lost, has_enough: false, costs, audit, requests };
 
-    let mut end = watch.probing(job.timing).unwrap_or_else(|error| watch.unwritten(error));
+    let mut unwritten = None;
+    let end = watch.probing(job.timing).unwrap_or_else(|error| watch.unwritten(error));
     let detached = watch.session.detach();
     watch.audit.because(end.reason());
     let audited = watch.audit.end();
@@ -182,7 +183,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
         match watch.results(&end) {
             Ok(written) => hurry = !written,
             Err(error) if outlet::is_given_up(&error) => hurry = true,
-            Err(error) => end = End::Output(error),
+            Err(error) => unwritten = Some(error),
         }
     }
     watch.losses.total(&watch.sink);
@@ -191,7 +192,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
 
     detached?;
     audited?;
-    match end {
+    match unwritten.map_or(end, End::Output) {
         End::Audit(error) => Err(error),
         End::Output(error) if !is_unwanted(&error) => {
             Err(anyhow::Error::new(error).context("cannot write the results"))
@@ -346,8 +347,8 @@ impl Watch<'_> {
     /// The exit status of a command that we have started; waits for its end. A Ctrl-C in a terminal
     /// reaches the command, too, but a SIGTERM only us, so it is handed on, as is a SIGHUP. A
     /// signal while we wait kills a command that was told to end, and so does the end of the time
-    /// that [`Tool::ends_command`] leaves it. Where nobody reads our output any more (`| head`), the
-    /// command is told to end, as under bpftrace. Any other command goes on alone.
+    /// that [`Tool::ends_command`] leaves it. Where nobody reads our output any more, as behind
+    /// `| head`, the command is told to end, as under bpftrace. Any other command goes on alone.
     fn command_status(&mut self, end: &End, hurry: bool) -> ExitCode {
         // A command that has been waited for has no process id any more.
         let gone = matches!(self.session.poll(), TargetState::Exited(_));

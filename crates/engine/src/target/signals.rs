@@ -340,7 +340,7 @@ fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), Ses
         let sum = |field: fn(&Blocked) -> u64| {
             places.iter().fold(0, |sum, (blocked, _)| sum | field(&blocked.with_mask(mask)))
         };
-        if places.iter().all(|(blocked, _)| blocked.now & set == 0) {
+        if places.iter().all(|(blocked, _)| blocked.now & set == 0 && blocked.hidden == 0) {
             continue;
         }
         stopped.change_mask(tid, sum(|blocked| blocked.now) & set, sum(|blocked| blocked.hidden))?;

@@ -98,7 +98,7 @@ fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Resu
     if let Some(filter) = &flags.engine.probe_filter {
         keep_matching(&mut script, filter)?;
         if script.blocks.is_empty() {
-            println!("No probes to attach");
+            crate::out::sink::say("No probes to attach");
             return Ok(ExitCode::FAILURE);
         }
     }

@@ -72,6 +72,8 @@ pub fn run(
     if !needs_target {
         if !flags.target.pid.is_empty() {
             sink.note("the script probes nothing: the target is left alone");
+        } else if flags.target.cmd.is_some() {
+            sink.note("the script probes nothing: the command is not started");
         }
         return alone(flags, &mut script, local.maps(), losses, &mut sink, compiled.probes.len());
     }

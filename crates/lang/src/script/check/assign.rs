@@ -22,6 +22,7 @@ impl Checker<'_> {
         let span = target.span.to(value.span);
         match &target.kind {
             ExprKind::Var(name) => {
+                let kept = self.record_var(value);
                 let value = self.expr(value)?;
                 let value = match op {
                     Some(op) => {
@@ -32,7 +33,10 @@ impl Checker<'_> {
                         };
                         self.binary(op, old, value, span)?
                     }
-                    None => value,
+                    None => {
+                        let known = self.find_var(name).map_or(Type::None, |index| self.vars[index].clone());
+                        self.in_order(value, &known, kept, ops)
+                    }
                 };
                 self.set_var(name, value, span, ops)
             }
@@ -64,12 +68,13 @@ impl Checker<'_> {
                         }
                     }
                 }
+                let kept = self.record_var(value);
                 let entry = self.entry(name, keys, target.span)?;
                 let value = self.expr(value)?;
                 match op {
                     None => {
                         let known = self.content_type(entry.map);
-                        let value = self.in_order(value, &known, ops);
+                        let value = self.in_order(value, &known, kept, ops);
                         self.set_value(entry.map, &value, span)?;
                         ops.push(Op::SetMap(entry, value));
                     }
@@ -192,11 +197,7 @@ impl Checker<'_> {
         self.small(&value.ty, span)?;
         let found = self.find_var(name);
         let value = match found {
-            Some(index) => {
-                let known = self.vars[index].clone();
-                let value = self.in_order(value, &known, ops);
-                self.as_declared(index, name, value, span)?
-            }
+            Some(index) => self.as_declared(index, name, value, span)?,
             None => value,
         };
         let index = match found {

@@ -20,7 +20,11 @@ impl Checker<'_> {
             let _ = self.stmt(stmt, &mut ops);
             if ends(ops.last()) {
                 if let Some(next) = stmts.next() {
-                    self.found.push(Diagnostic::warning(next.span, "Unreachable statement."));
+                    let warning = Diagnostic::warning(next.span, "Unreachable statement.");
+                    // `unroll` repeats its body.
+                    if !self.found.contains(&warning) {
+                        self.found.push(warning);
+                    }
                     let _ = self.stmt(next, &mut ops);
                 }
             }

@@ -1,6 +1,6 @@
 //! Tuples.
 
-use super::super::ast::Expr;
+use super::super::ast::{Expr, ExprKind};
 use super::super::checked::{Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Parts, Type};
@@ -25,9 +25,16 @@ impl Checker<'_> {
         Ok(Value { ty, kind: ValueKind::Tuple(values) })
     }
 
+    /// A variable for a record that is assigned as it is written; see [`Checker::in_order`]. There is
+    /// one for each such assignment, in each round: other variables keep their numbers.
+    pub(super) fn record_var(&mut self, value: &Expr) -> Option<usize> {
+        matches!(value.kind, ExprKind::Record(..)).then(|| self.new_var(Type::None))
+    }
+
     /// A record with its fields in the order that `known` has. The parts are evaluated as they are
-    /// written.
-    pub(super) fn in_order(&mut self, value: Value, known: &Type, ops: &mut Vec<Op>) -> Value {
+    /// written, into the variable `kept`.
+    pub(super) fn in_order(&mut self, value: Value, known: &Type, kept: Option<usize>, ops: &mut Vec<Op>) -> Value {
+        let Some(kept) = kept else { return value };
         let (Type::Tuple(known), Type::Tuple(given)) = (known, &value.ty) else { return value };
         let is_other = known.names() != given.names() && known.len() == given.len();
         let at = |name: &String| given.names().iter().position(|given| given == name);
@@ -36,7 +43,7 @@ impl Checker<'_> {
         };
         let types: Vec<Type> = places.iter().map(|place| given[*place].clone()).collect();
         let (whole, names) = (value.ty.clone(), known.names().to_vec());
-        let kept = self.new_var(whole.clone());
+        self.vars[kept] = whole.clone();
         ops.push(Op::SetVar(kept, value));
         let item = |(place, ty): (usize, &Type)| {
             let of = Box::new(Value { ty: whole.clone(), kind: ValueKind::Var(kept) });

@@ -60,8 +60,8 @@ impl Lower<'_, '_> {
             Place::Stack(at) => At::Stack(at),
         };
         self.address(Reg::R0, at);
-        // What comes out of memory that is not the stack is a number to the verifier: the script may
-        // calculate with it.
+        // What comes out of memory that is not the stack is a number to the verifier: the script
+        // may calculate with it.
         let number = At::Scratch(self.scratch(8));
         self.store(number, Reg::R0);
         self.address(Reg::R1, number);

@@ -34,15 +34,21 @@ impl Parser<'_> {
                 }
             });
         }
-        match self.block_expr()? {
-            ExprKind::Block(body, value) => Ok(Macro { name, params, body, value: value.map(|value| *value), span }),
-            _ => Err(self.unexpected("")),
-        }
+        let (mut body, ended) = self.open_braces()?;
+        // An `if` stays a statement: the macro may be called as one.
+        let value = match body.pop() {
+            Some(Stmt { kind: StmtKind::Expr(value), .. }) if !ended => Some(value),
+            last => {
+                body.extend(last);
+                None
+            }
+        };
+        Ok(Macro { name, params, body, value, span })
     }
 
     /// `{ …; value }`: the last statement is the value if it is an expression and no semicolon ends
     /// it.
-    pub(super) fn block_expr(&mut self) -> Parsed<ExprKind> {
+    fn block_expr(&mut self) -> Parsed<ExprKind> {
         let (body, ended) = self.open_braces()?;
         let (body, value) = if ended { (body, None) } else { self.with_value(body) };
         Ok(ExprKind::Block(body, value.map(Box::new)))
