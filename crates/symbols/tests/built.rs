@@ -77,7 +77,7 @@ fn debug_link_beside_the_program_in_dot_debug_and_in_a_global_directory() {
     std::fs::remove_file(&debug).unwrap();
     let message = open().not_found("hidden_helper").to_string();
     assert!(message.contains("no .symtab"), "{message}");
-    assert!(message.contains(&format!("no debug file {} nor in 4 other places", debug.display())), "{message}");
+    assert!(message.contains(&format!("no debug file {} nor in 5 other places", debug.display())), "{message}");
 }
 
 #[test]
