@@ -166,7 +166,10 @@ pub fn first_writable(files: &[&File], millis: i32) -> Option<usize> {
 
 extern "C" fn forward(signal: i32) {
     let byte = if signal == libc::SIGUSR1 && HAS_BLOCKS.load(Ordering::SeqCst) {
-        FOR_BLOCKS.fetch_add(1, Ordering::SeqCst);
+        // One byte wakes for all of them: a full pipe would lose the signals that end the tool.
+        if FOR_BLOCKS.fetch_add(1, Ordering::SeqCst) != 0 {
+            return;
+        }
         WAKE
     } else {
         let now = time::monotonic();
