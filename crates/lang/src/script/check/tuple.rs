@@ -25,8 +25,8 @@ impl Checker<'_> {
         Ok(Value { ty, kind: ValueKind::Tuple(values) })
     }
 
-    /// A variable for a record that is assigned as it is written; see [`Checker::in_order`]. There is
-    /// one for each such assignment, in each round: other variables keep their numbers.
+    /// A variable for a record that is assigned as it is written; see [`Checker::in_order`]. Each
+    /// such assignment has one in each round: other variables keep their numbers.
     pub(super) fn record_var(&mut self, value: &Expr) -> Option<usize> {
         matches!(value.kind, ExprKind::Record(..)).then(|| self.new_var(Type::None))
     }
