@@ -7,10 +7,13 @@ use sidestep_isa::Isa;
 
 #[path = "../llvm/mod.rs"]
 mod llvm;
+#[path = "../random/mod.rs"]
+mod random;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 use llvm::tool;
-pub use llvm::{Rng, count, has, has_llvm};
+pub use llvm::{count, has, has_llvm};
+pub use random::Rng;
 pub use scratch::{Scratch, run};
 
 /// What processors of ARMv8 have.

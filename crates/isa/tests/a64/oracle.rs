@@ -4,10 +4,13 @@ use std::process::Command;
 
 #[path = "../llvm/mod.rs"]
 mod llvm;
+#[path = "../random/mod.rs"]
+mod random;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 use llvm::tool;
-pub use llvm::{Rng, count, has, has_llvm, skip};
+pub use llvm::{count, has, has_llvm, skip};
+pub use random::Rng;
 pub use scratch::{Scratch, run};
 
 /// The text of each of some words that lie at `at`; none: the disassembler knows no such

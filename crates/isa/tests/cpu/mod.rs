@@ -4,6 +4,8 @@
 
 pub mod features;
 pub mod judge;
+#[path = "../random/mod.rs"]
+mod random;
 pub mod state;
 
 use std::ptr;
@@ -12,8 +14,9 @@ use libc::{c_int, c_void, iovec, pid_t, siginfo_t, user_regs_struct};
 
 #[allow(unused_imports)] // not every test binary that has this module asks for features
 pub use features::Features;
+pub use random::Rng;
 use sidestep_isa::Isa;
-pub use state::{Rng, State};
+pub use state::State;
 
 /// Where the process has code. All of it is `int3`, but for the original.
 pub const CODE: u64 = 0x1000_0000;

@@ -7,35 +7,8 @@ use libc::user_regs_struct;
 
 use sidestep_isa::Isa;
 
+use super::random::Rng;
 use super::{CODE, Cpu, DATA, DATA_LEN, FS, GS, STACK, STACK_LEN};
-
-/// Numbers that are the same in each run of a test (xorshift64*).
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Less than `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
-        }
-    }
-}
 
 /// What a run starts from.
 #[derive(Clone)]

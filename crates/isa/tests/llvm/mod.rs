@@ -1,5 +1,4 @@
-//! LLVM as an independent assembler and disassembler, tests that are skipped for want of a program,
-//! and random words.
+//! LLVM as an independent assembler and disassembler, tests that are skipped for want of a program.
 #![allow(dead_code)] // each test binary uses its part
 
 /// The version of LLVM: the extensions that it knows are part of the tests.
@@ -35,29 +34,6 @@ pub fn tool(name: &str) -> String {
 pub fn has_llvm(cases: usize) -> bool {
     let tools = ["llvm-mc", "llvm-objcopy", "llvm-objdump"].map(tool);
     has(&tools.each_ref().map(String::as_str), cases)
-}
-
-/// Random numbers (xorshift64*).
-pub struct Rng(pub u64);
-
-impl Rng {
-    /// The next one.
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A word.
-    pub fn word(&mut self) -> u32 {
-        (self.next() >> 32) as u32
-    }
-
-    /// Less than `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
 }
 
 /// The number that an environment variable says, or another one.
