@@ -11,7 +11,7 @@
 //! ARGS    its arguments
 //! STATUS  exit status of the tool, if it is not 0
 //! EXPECT  what it prints until the end
-//! MAPS    what it prints behind the two newlines; without it (as in JSON, or after a mistake), nothing may follow EXPECT
+//! MAPS    what it prints behind the two newlines; without it, nothing may follow EXPECT
 //! PRINTS  what the target prints
 //! BITS    64, if what it says holds of 64-bit programs only, with the reason
 //! ISA     x86, if what it says holds there only, with the reason

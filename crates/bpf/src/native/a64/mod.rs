@@ -33,7 +33,8 @@
 //! let program = sidestep_bpf::assemble("r0 = *(u64 *)(r1 + 8)\n exit").unwrap();
 //! let code = compile(&program, &Default::default(), &Env::default()).unwrap();
 //! // ldr x7, [x0, #8]; mov x0, x7; ret
-//! assert_eq!(code.bytes, [0x07, 0x04, 0x40, 0xf9, 0xe0, 0x03, 0x07, 0xaa, 0xc0, 0x03, 0x5f, 0xd6]);
+//! let words = [0xf940_0407_u32, 0xaa07_03e0, 0xd65f_03c0].map(u32::to_le_bytes);
+//! assert_eq!(code.bytes, words.concat());
 //! ```
 
 mod allocate;

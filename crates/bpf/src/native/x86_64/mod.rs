@@ -46,7 +46,8 @@
 //! let program = verify(&program, &Rules::default()).unwrap().link(&[]).unwrap();
 //! let filter = filter(&program).unwrap();
 //! let site = Site { dead: 0, cells: Some(Reg::R9), sp: 0, ip: 0x1000, cookie: None };
-//! let code = compile(&filter.program, &filter.facts, &Env::default(), Shape::Filter(site)).unwrap();
+//! let shape = Shape::Filter(site);
+//! let code = compile(&filter.program, &filter.facts, &Env::default(), shape).unwrap();
 //! // cmp rdi, 64; ja ...
 //! assert_eq!(code.bytes, [0x48, 0x83, 0xff, 64, 0x0f, 0x87, 0, 0, 0, 0]);
 //! assert_eq!((code.go, code.clobbers), (vec![6], 0));

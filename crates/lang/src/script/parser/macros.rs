@@ -46,8 +46,7 @@ impl Parser<'_> {
         Ok(Macro { name, params, body, value, span })
     }
 
-    /// `{ …; value }`: the last statement is the value if it is an expression and no semicolon ends
-    /// it.
+    /// `{ …; value }`. The last statement is the value if it has no semicolon.
     fn block_expr(&mut self) -> Parsed<ExprKind> {
         let (body, ended) = self.open_braces()?;
         let (body, value) = if ended { (body, None) } else { self.with_value(body) };
