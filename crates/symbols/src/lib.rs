@@ -62,7 +62,7 @@ pub use locate::{
     MappedObject, find_object, mapped_objects, matching_objects, resolve_object, search_in, with_members,
 };
 pub use maps::{Mapping, parse_maps};
-pub use matcher::Matcher;
+pub use matcher::{Matcher, glob};
 pub use object::Object;
 pub use types::{
     Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, Piece,

@@ -142,8 +142,14 @@ pub(crate) fn needle(name: &str) -> Option<&str> {
     (plain && !name.contains("operator") && parts.next() != Some(last)).then_some(last)
 }
 
-/// Whether the glob `pattern` matches the whole of `text`.
-pub(crate) fn glob(pattern: &str, text: &str) -> bool {
+/// Whether the glob `pattern` (`*`, `?` and `[…]`, as in the shell) matches the whole of `text`.
+///
+/// ```
+/// assert!(sidestep_symbols::glob("u*probe", "uretprobe"));
+/// assert!(!sidestep_symbols::glob("u*probe", "usdt"));
+/// ```
+#[must_use]
+pub fn glob(pattern: &str, text: &str) -> bool {
     glob_matches(&tokens(pattern.as_bytes()), text.as_bytes())
 }
 

@@ -179,7 +179,7 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
 
 /// What a pattern means whose kind of probe has a wildcard: `u*probe:libc:f`.
 fn of_kinds(kinds: &str, rest: &str) -> anyhow::Result<Wanted> {
-    let is_meant = |kind: &&str| is_like(kind, kinds);
+    let is_meant = |kind: &&str| sidestep_symbols::glob(kinds, kind);
     let own: Vec<&str> = ["uprobe", "uretprobe", "usdt", "interval", "self"].into_iter().filter(is_meant).collect();
     if own.is_empty() {
         return Err(match KERNEL_KINDS.into_iter().find(is_meant) {
@@ -189,16 +189,6 @@ fn of_kinds(kinds: &str, rest: &str) -> anyhow::Result<Wanted> {
     }
     let all = own.iter().map(|kind| wanted(&format!("{kind}{rest}"), &[])).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(Wanted { points: all.into_iter().flat_map(|wanted| wanted.points).collect(), each: false })
-}
-
-/// Whether a name is as a pattern says, in which `*` is any text.
-fn is_like(name: &str, pattern: &str) -> bool {
-    match pattern.split_once('*') {
-        None => name == pattern,
-        Some((start, rest)) => name
-            .strip_prefix(start)
-            .is_some_and(|name| (0..=name.len()).any(|at| name.get(at..).is_some_and(|name| is_like(name, rest)))),
-    }
 }
 
 /// The attach points of a script that are in a program.
