@@ -108,9 +108,15 @@ impl Tally {
             .env("SIDESTEP_BIN", release_binary(None))
             .env("SIDESTEP_BIN_32", release_binary(Some(setup::TARGET_32)))
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .context("cargo")?;
         let before = self.failed;
+        let stderr = child.stderr.take().context("no pipe")?;
+        let died = std::thread::spawn(move || {
+            let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+            lines.inspect(|line| eprintln!("{line}")).filter_map(|line| dead(&line)).collect::<Vec<String>>()
+        });
         let stdout = child.stdout.take().context("no pipe")?;
         for line in BufReader::new(stdout).lines() {
             let line = line.context("output of cargo test")?;
@@ -123,8 +129,9 @@ impl Tally {
             }
         }
         let status = child.wait().context("cargo test")?;
+        died.join().unwrap_or_default().into_iter().for_each(|runner| self.fail(runner));
         if !status.success() && self.failed == before {
-            // It did not compile, or a runner died before its result.
+            // It did not compile.
             self.fail("cargo test".to_owned());
         }
         Ok(())
@@ -183,6 +190,13 @@ fn result(line: &str) -> Option<(u64, u64)> {
     Some((number(" passed")?, number(" failed")?))
 }
 
+/// What cargo says of a test runner that a signal ended, so that it has no result.
+fn dead(line: &str) -> Option<String> {
+    let (program, signal) = line.split_once("process didn't exit successfully: `")?.1.split_once("` (signal: ")?;
+    let program = program.split(' ').next().unwrap_or_default();
+    Some(format!("the test runner {program} died: signal {}", signal.trim_end_matches(')')))
+}
+
 /// Cargo in the checkout.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -206,7 +220,7 @@ pub fn release_binary(target: Option<&str>) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::result;
+    use super::{dead, result};
 
     #[test]
     fn reads_result_lines() {
@@ -214,5 +228,14 @@ mod tests {
         assert_eq!(result(line), Some((12, 3)));
         assert_eq!(result("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"), Some((0, 0)));
         assert_eq!(result("test scenario::x ... ok"), None);
+    }
+
+    #[test]
+    fn a_test_runner_that_died_is_named() {
+        let line =
+            "  process didn't exit successfully: `/x/deps/own-42 a` (signal: 11, SIGSEGV: invalid memory reference)";
+        let said = "the test runner /x/deps/own-42 died: signal 11, SIGSEGV: invalid memory reference";
+        assert_eq!(dead(line).as_deref(), Some(said));
+        assert_eq!(dead("  process didn't exit successfully: `/x/deps/own-42` (exit status: 101)"), None);
     }
 }
