@@ -70,6 +70,19 @@ pub enum SessionError {
         /// Process id.
         pid: i32,
     },
+    /// A jump cannot make way for a probe inside it.
+    #[error(
+        "a probe would be inside the jump at {site}, and thread {tid} of process {pid} stays in the detour of that \
+         jump: try again"
+    )]
+    JumpInUse {
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// Run-time address of the jump.
+        site: sidestep_isa::Va,
+    },
     /// Another session took the signals after the plans were made.
     #[error("another session has just taken the signals of process {pid}: end that first, or try again")]
     SignalsTaken {

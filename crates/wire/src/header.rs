@@ -362,6 +362,22 @@ impl JournalEntry {
         Some(self.site.wrapping_add(u64::from(*from)))
     }
 
+    /// Run-time address of the instruction that has its copy at a run-time address.
+    #[must_use]
+    pub fn original_of(&self, copy: u64) -> Option<u64> {
+        let pair = self.copies().iter().find(|(_, to)| self.detour.wrapping_add(u64::from(*to)) == copy);
+        pair.map(|(from, _)| self.site.wrapping_add(u64::from(*from)))
+    }
+
+    /// Whether a run-time address is in the detour, behind its gate: what executes there does not
+    /// go by the gate any more.
+    #[must_use]
+    pub fn is_behind_gate(&self, ip: u64) -> bool {
+        let gate = self.copies().last().filter(|_| self.gate != 0);
+        let offset = ip.wrapping_sub(self.detour);
+        gate.is_some_and(|(_, to)| offset > u64::from(*to) && offset < u64::from(self.detour_len))
+    }
+
     /// Run-time address of the copy of the instruction that was at a run-time address.
     #[must_use]
     pub fn copy_of(&self, original: u64) -> Option<u64> {

@@ -165,28 +165,26 @@ impl Journal {
     }
 
     /// The original of a position in a detour at which no handler is under way, and the entry.
-    ///
-    /// The copy of a system call is more than one instruction where the call leaves an address in a
-    /// register. A call that is interrupted may end there with EINTR instead of being restarted
-    /// (`epoll_wait`, `io_uring_enter`), and its thread would make it again as soon as it runs: so
-    /// it never stands elsewhere.
     pub fn original_of(&self, stopped: &Stopped, position: &Position) -> Option<(&JournalEntry, Va)> {
-        let behind_call = || {
-            let len = arch::CALL_LEN;
-            let (entry, call) =
-                self.original_at(position.ip.offset(-len)).filter(|_| position.is_behind_call(stopped))?;
-            Some((entry, call.offset(len)))
-        };
-        self.original_at(position.ip).or_else(behind_call)
+        let entry = &self.entries[self.detour_at(position.ip.0)?];
+        Some((entry, original_of(entry, stopped, position)?))
     }
+}
 
-    fn original_at(&self, Va(ip): Va) -> Option<(&JournalEntry, Va)> {
-        let entry = &self.entries[self.detour_at(ip)?];
-        let offset = ip - entry.detour;
-        let copy = entry.copies().iter().find(|(_, to)| u64::from(*to) == offset).map(|(from, _)| u64::from(*from));
-        let from = if offset == 0 { Some(0) } else { copy };
-        from.map(|from| (entry, Va(entry.site + from)))
-    }
+/// The original of a position in a detour at which no handler is under way.
+///
+/// The copy of a system call is more than one instruction where the call leaves an address in a
+/// register. A call that is interrupted may end there with EINTR instead of being restarted
+/// (`epoll_wait`, `io_uring_enter`), and its thread would make it again as soon as it runs: so it
+/// never stands elsewhere.
+pub(crate) fn original_of(entry: &JournalEntry, stopped: &Stopped, position: &Position) -> Option<Va> {
+    let at = |Va(ip): Va| if ip == entry.detour { Some(entry.site) } else { entry.original_of(ip) };
+    let len = arch::CALL_LEN;
+    let behind_call = || {
+        let call = at(position.ip.offset(-len)).filter(|_| position.is_behind_call(stopped))?;
+        Some(call.wrapping_add_signed(len))
+    };
+    at(position.ip).or_else(behind_call).map(Va)
 }
 
 fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<JournalEntry>, Vec<usize>), SessionError> {

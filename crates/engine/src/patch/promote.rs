@@ -4,7 +4,8 @@
 //!
 //! In either direction the site is a trap while the bytes behind it change ([`super::live`]), and
 //! the gates lead to the copies: so nobody gets inside, also from the detour of a site there, in
-//! which a thread may be for as long as it likes.
+//! which a thread may be for as long as it likes. When a gate has closed, the threads behind it
+//! leave: the way back from the copies knows no other jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -16,10 +17,13 @@ use sidestep_sys::Process;
 use sidestep_wire::{BlockState, JournalEntry};
 
 use crate::error::SessionError;
+use crate::patch::detach::original_of;
 use crate::patch::live;
 use crate::patch::switch::{Switched, Work, change_stopped};
-use crate::patch::thread_state::Ground;
+use crate::patch::thread_state::{Ground, LOOKS};
 use crate::target::discovery::{Found, trapped};
+use crate::target::remote::stopped_mappings;
+use crate::target::thread_positions::{self, Position};
 
 /// More bytes than there are from a site to where its detour leads back.
 const REGION_MAX: u64 = 32;
@@ -58,7 +62,12 @@ pub(crate) fn settle(
     // elsewhere.
     let inside = ready.iter().flat_map(|index| journal.inside(&journal.entries[*index]));
     let jumps = |entry: &JournalEntry| entry.is_promotable() && !is_blocked(entry);
-    session.block(&inside.filter(|index| jumps(&journal.entries[*index])).collect::<Vec<_>>())?;
+    let inside: Vec<usize> = inside.filter(|index| jumps(&journal.entries[*index])).collect();
+    match session.block(&inside) {
+        // They stay traps.
+        Err(SessionError::JumpInUse { .. }) => return Ok(()),
+        blocked => switched.longest = switched.longest.max(blocked?),
+    }
     session.set(&ready, BlockState::Changing)?;
     for index in &ready {
         session.gates(*index, |copy, _| copy)?;
@@ -148,7 +157,8 @@ struct Promotion<'s> {
 }
 
 impl Promotion<'_> {
-    /// Blocks jumps. One that is switched off is not there, but gates lead to its copies.
+    /// Blocks jumps. One that is switched off is not there, but gates lead to its copies. Nobody is
+    /// in those copies afterwards.
     fn block(&self, jumps: &[usize]) -> Result<Duration, SessionError> {
         self.set(jumps, BlockState::Changing)?;
         let there: Vec<usize> =
@@ -156,7 +166,48 @@ impl Promotion<'_> {
         let trap = |entry: &JournalEntry| trapped(&entry.old[..usize::from(entry.len)]);
         let longest = self.write(&there, trap, &mut BTreeSet::new())?;
         jumps.iter().try_for_each(|index| self.gates(*index, |_, closed| closed))?;
+        let longest = longest.max(self.leave_copies(jumps)?);
         self.set(jumps, BlockState::Yes)?;
+        Ok(longest)
+    }
+
+    /// Makes all threads leave the copies behind closed gates: these lead back to places that may
+    /// be inside another jump next. A thread between two copies goes on for a while.
+    fn leave_copies(&self, jumps: &[usize]) -> Result<Duration, SessionError> {
+        const WAIT: Duration = Duration::from_millis(1);
+        let mut gated: Vec<&JournalEntry> = jumps.iter().map(|index| &self.journal.entries[*index]).collect();
+        gated.retain(|entry| entry.gate != 0);
+        gated.sort_by_key(|entry| entry.detour);
+        let mut longest = Duration::ZERO;
+        if gated.is_empty() {
+            return Ok(longest);
+        }
+        let behind_gate = |position: &Position| {
+            let next = gated.partition_point(|entry| entry.detour <= position.ip.0);
+            next.checked_sub(1).map(|index| gated[index]).filter(|entry| entry.is_behind_gate(position.ip.0))
+        };
+        for round in 0..=LOOKS {
+            let mut stays = None;
+            let stood = self.process.each_thread(false, |thread| {
+                let maps = stopped_mappings(thread)?;
+                for position in thread_positions::positions(thread, &maps)? {
+                    let Some(entry) = behind_gate(&position) else { continue };
+                    match original_of(entry, thread, &position) {
+                        Some(original) => thread_positions::move_back(thread, &position, original)?,
+                        None => stays = Some((position.place.tid(), Va(entry.site))),
+                    }
+                }
+                Ok::<(), SessionError>(())
+            });
+            longest = longest.max(stood?);
+            match stays {
+                None => break,
+                Some((tid, site)) if round == LOOKS => {
+                    return Err(SessionError::JumpInUse { pid: self.process.pid(), tid, site });
+                }
+                Some(_) => std::thread::sleep(WAIT),
+            }
+        }
         Ok(longest)
     }
 

@@ -206,8 +206,8 @@ impl Guards<'_> {
             Some(index) => self.indices.contains(&index) && self.journal.original_of(stopped, position).is_none(),
             None if !self.journal.code.iter().any(|range| range.contains(&position.ip.0)) => false,
             // No program runs at a guard.
-            None if self.is_in_program(position.ip) => trapped.contains(&tid(position)),
-            None => trapped.contains(&tid(position)) || self.comes_from_guard(stopped, maps, position),
+            None if self.is_in_program(position.ip) => trapped.contains(&position.place.tid()),
+            None => trapped.contains(&position.place.tid()) || self.comes_from_guard(stopped, maps, position),
         })
     }
 
@@ -247,12 +247,6 @@ impl Guards<'_> {
     /// The guard in whose detour an address is.
     fn detour_at(&self, ip: Va) -> Option<usize> {
         self.journal.detour_at(ip.0).filter(|index| self.indices.contains(index))
-    }
-}
-
-fn tid(position: &Position) -> i32 {
-    match position.place {
-        Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
     }
 }
 

@@ -202,7 +202,7 @@ impl Others {
     pub fn can_link(&self, process: &Process, scene: &Scene, own: &JournalEntry) -> bool {
         let Some(last) = self.last(process, own) else { return true };
         let at = last.resumes_at();
-        let jump = |ip: u64| (at + 1..at + JUMP as u64).contains(&ip) && original_of(last, ip).is_none();
+        let jump = |ip: u64| (at + 1..at + JUMP as u64).contains(&ip) && last.original_of(ip).is_none();
         // What its handler returns to is said by another session.
         let faulted = |ip: u64| (own.site + 1..own.site + JUMP as u64).contains(&ip);
         let frame = |place: Place| matches!(place, Place::SignalFrame { .. });
@@ -223,7 +223,7 @@ impl Others {
         };
         let at = last.resumes_at();
         for position in scene.positions.iter().filter(|position| position.ip.0 != at) {
-            if let Some(to) = original_of(last, position.ip.0).and_then(|original| own.copy_of(original)) {
+            if let Some(to) = last.original_of(position.ip.0).and_then(|original| own.copy_of(original)) {
                 thread_positions::move_to(stopped, position, Va(to))?;
             }
         }
@@ -294,12 +294,6 @@ fn takes(entry: &JournalEntry) -> Range<u64> {
     let jump = if entry.is_jump() { entry.reach() } else { 0 };
     let copied = entry.copies().iter().map(|(from, _)| u64::from(*from)).max().unwrap_or(0);
     entry.site..entry.site + copied.max(jump).max(entry.len.into())
-}
-
-/// Run-time address of the original of an instruction that has its copy there.
-fn original_of(entry: &JournalEntry, ip: u64) -> Option<u64> {
-    let copy = entry.copies().iter().find(|(_, to)| entry.detour + u64::from(*to) == ip);
-    copy.map(|(from, _)| entry.site + u64::from(*from))
 }
 
 fn jump(from: u64, to: u64) -> Result<[u8; JUMP], SessionError> {

@@ -22,6 +22,15 @@ pub(crate) enum Place {
     SignalFrame { tid: i32, frame: SignalFrame },
 }
 
+impl Place {
+    /// The thread.
+    pub fn tid(&self) -> i32 {
+        match *self {
+            Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
+        }
+    }
+}
+
 /// A place and the address there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
