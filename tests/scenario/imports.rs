@@ -127,6 +127,10 @@ fn options_may_come_before_a_command() {
     assert!(output.code() == 0 && output.stdout.contains("Count the calls of functions"), "{output}");
     let output = run(&mut sidestep(&["funcount"]), LIMIT);
     assert!(output.stderr.contains("did you mean funccount?"), "{output}");
+    let output = run(&mut sidestep(&["latency", "libc:read"]), LIMIT);
+    assert!(output.stderr.contains("did you mean funclatency?"), "{output}");
+    let output = run(&mut sidestep(&["help", "nosuch"]), LIMIT);
+    assert!(output.status.code() == Some(2) && output.stderr.contains("help is for one of the commands:"), "{output}");
 }
 
 #[test]

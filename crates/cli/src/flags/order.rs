@@ -17,7 +17,8 @@ pub fn ordered(mut words: Vec<OsString>) -> Vec<OsString> {
         cli.get_subcommands().find(|command| command.get_name() == word)
     };
     staged(&cli, &mut words);
-    if words.get(1).is_some_and(|word| word == "help") && words.len() <= 3 {
+    let is_asked = |words: &[OsString]| words.is_empty() || words.len() == 1 && command_of(&words[0]).is_some();
+    if words.get(1).is_some_and(|word| word == "help") && is_asked(&words[2..]) {
         words.remove(1);
         words.push("--help".into());
         return words;

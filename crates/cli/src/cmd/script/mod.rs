@@ -204,7 +204,12 @@ fn no_command(word: &str) -> String {
         .map(|c| c.get_name().to_owned())
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let meant = near(word, &names).map_or(String::new(), |near| format!("; did you mean {near}?"));
+    if word == "help" {
+        return format!("help is for one of the commands: {}", names.join(", "));
+    }
+    // `latency` of `funclatency`, as well as what is misspelt.
+    let part = || names.iter().copied().find(|name| word.len() > 3 && name.contains(word));
+    let meant = near(word, &names).or_else(part).map_or(String::new(), |near| format!("; did you mean {near}?"));
     format!("\"{word}\" is neither a command nor the file of a script{meant}")
 }
 
