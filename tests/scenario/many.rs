@@ -121,3 +121,23 @@ pub fn killed_in_the_middle_of_an_attach() {
     assert_eq!(program.ask("finish 0"), 0, "wrong results");
     program.finish().ok();
 }
+
+/// A histogram for each of so many functions and for each thread is more than there is room for.
+/// The threads share them.
+#[test]
+pub fn histograms_of_many_functions_needed_too_much_memory() {
+    let Some(path) = target("many-10000") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let tracing = Tracing::start(&["funclatency", "-F", "-p", &pid, "many1*"]);
+    assert_eq!(program.ask("start 0"), 0);
+    assert!(eventually(LIMIT, || program.ask("rounds 0") > THREADS), "the threads stand still");
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    let rounds = program.ask("rounds 0");
+    let report = tracing.stop();
+    let counts: Vec<&str> =
+        report.0.stdout.lines().filter_map(|line| line.split_once(", count: ")).map(|l| l.1).collect();
+    assert_eq!(counts.len(), 10 * MANY, "{}", report.0.stderr);
+    assert!(counts.iter().all(|count| *count == rounds.to_string()), "{rounds}: {counts:?}");
+    program.finish().ok();
+}

@@ -176,6 +176,7 @@ again! {
         handlers_with_the_signature_of_the_function,
     }
     many {
+        histograms_of_many_functions_needed_too_much_memory,
         sites_are_written_while_the_threads_run, counts_are_exact, killed_in_the_middle_of_an_attach,
     }
     share {

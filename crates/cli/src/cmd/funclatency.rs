@@ -136,8 +136,14 @@ impl Timer<'_> {
 
     fn print(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.look(session);
-        let now: Vec<_> =
-            self.cookies.iter().map(|cookie| Distribution::from_cells(&session.sums(0, *cookie))).collect();
+        // What was never called has cells that nobody has touched: a look would give them memory.
+        let counts = session.counts();
+        let is_called = |index: usize| !self.flags.per_function || counts.get(index).is_some_and(|c| c.hits > 0);
+        let distribution = |(index, cookie): (usize, &u64)| match is_called(index) {
+            true => Distribution::from_cells(&session.sums(0, *cookie)),
+            false => Distribution::default(),
+        };
+        let now: Vec<_> = self.cookies.iter().enumerate().map(distribution).collect();
         let new: Vec<_> = now.iter().zip(&self.printed).map(|(now, before)| distribution::since(now, before)).collect();
         self.printed = now;
         sink.gap()?;

@@ -116,14 +116,19 @@ impl Maps<'_> {
         }
     }
 
-    /// The words of one value of an array with a value per thread, summed over all threads.
+    /// The words of one value of an array; where it has a value per thread, summed over all threads.
     pub fn sums(&self, map: usize, index: u64) -> Vec<u64> {
         let Some(desc) = self.map_desc(map).filter(|desc| index < u64::from(desc.max_entries)) else {
             return Vec::new();
         };
-        let mut sums = vec![0u64; (desc.stride / 8) as usize];
+        let words = desc.stride / 8;
+        let mut sums = vec![0u64; words as usize];
+        if self.maps[map].kind == MapKind::Array {
+            let values = self.shared.words(desc.data + index * desc.stride, words);
+            return values.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        }
         for (_, cells) in self.threads() {
-            for (sum, word) in sums.iter_mut().zip(cells.words(desc.cells + index * desc.stride, desc.stride / 8)) {
+            for (sum, word) in sums.iter_mut().zip(cells.words(desc.cells + index * desc.stride, words)) {
                 *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
             }
         }
