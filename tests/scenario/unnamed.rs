@@ -105,3 +105,20 @@ fn several_addresses_in_one_command() {
     assert!(each.iter().all(|one| one.len() > 1), "{each:?}");
     assert_eq!(both, each[0].union(&each[1]).cloned().collect());
 }
+
+/// Debian's git exports one function, and has 5,888 more.
+#[test]
+fn a_star_meant_one_function_of_a_stripped_program_without_a_word() {
+    let Some(file) = target("symbols") else { return };
+    let copy = Stripped::new(&file, "few", &["--keep-symbol=visit"]);
+    let path = copy.path();
+    let said = |pattern: &str| {
+        let output = run(&mut sidestep(&["funccount", pattern, "--", path, "visits", "3"]), LIMIT).ok();
+        assert!(output.stdout.contains("visit "), "{output}");
+        output
+            .stderr
+            .contains(&format!("most functions of {path} have no symbols: the pattern '{path}:sub_*' means them"))
+    };
+    assert!(said(&format!("{path}:v*")));
+    assert!(!said(&format!("{path}:visit")));
+}

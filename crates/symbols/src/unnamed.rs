@@ -51,6 +51,15 @@ impl Object {
         self.unnamed.get_or_init(|| found().into_iter().map(function).collect())
     }
 
+    /// Whether unwind information describes far more functions than symbols name, as in a program
+    /// without its symbol table.
+    #[must_use]
+    pub fn is_mostly_nameless(&self) -> bool {
+        /// Parts of functions have no names, either, so there are some in any object.
+        const MANY: usize = 4;
+        !self.is_go() && self.described().is_ok_and(|code| code.nameless.len() > MANY * self.functions().len())
+    }
+
     /// The start of the function without a symbol around a link-time address: of those that unwind
     /// information describes, and of those that were found, if somebody has looked for them.
     ///

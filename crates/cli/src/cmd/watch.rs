@@ -412,6 +412,10 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     for (pid, remains) in session.remains() {
         sink.warn(&format!("WARNING: in process {pid}, {remains}"));
     }
+    for object in session.nameless() {
+        let object = object.display();
+        sink.note(&format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' means them"));
+    }
     let refused = session.refused();
     // What was found nowhere has no object: that is the tool's business.
     let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();

@@ -16,7 +16,7 @@ pub(crate) mod users;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sidestep_isa::Va;
@@ -346,7 +346,7 @@ impl Session {
         self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().entries(map))
     }
 
-    /// The words of one value of an array with a value per thread, summed over all threads.
+    /// The words of one value of an array; where it has a value per thread, summed over all threads.
     pub fn sums(&self, map: usize, index: u64) -> Vec<u64> {
         self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().sums(map, index))
     }
@@ -534,6 +534,11 @@ impl Session {
     /// instead of its own; `None`: it does not.
     pub fn hides_originals(&self) -> Option<String> {
         self.installer.hides_originals()
+    }
+
+    /// Objects of which a pattern for many functions means those with a name, while most have none.
+    pub fn nameless(&self) -> impl Iterator<Item = &Path> {
+        self.installer.nameless.iter().map(PathBuf::as_path)
     }
 
     /// Objects through which stacks go by frame pointers alone, although they describe their

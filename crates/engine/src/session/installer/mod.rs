@@ -68,6 +68,8 @@ pub(crate) struct Installer {
     pub refused: Vec<Refused>,
     /// Patterns that mean nothing yet, and why.
     pub awaited: Vec<(String, String)>,
+    /// Objects of which a pattern meant functions, while most of their functions have no names.
+    pub nameless: BTreeSet<PathBuf>,
     pub stats: AttachStats,
     pub surroundings: Surroundings,
     /// Names of the target's addresses, if they are wanted, since they were taken.
@@ -143,6 +145,7 @@ impl Installer {
             numbers: Vec::new(),
             refused: Vec::new(),
             awaited: Vec::new(),
+            nameless: BTreeSet::new(),
             stats: AttachStats::default(),
             surroundings: Surroundings::default(),
             images: None,
@@ -302,6 +305,7 @@ impl Installer {
         self.look_at_others(process)?;
         self.forget_guards();
         self.surroundings.look(&used(&mappings(process)?));
+        self.note_nameless(&matches);
         let analyses = &objects.analyses;
         let (all, there) = (&mut self.surroundings, Some(There { process, others: Some(&self.others) }));
         let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;

@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::rc::Rc;
+
+use sidestep_symbols::{Matcher, asks_for_unnamed};
 
 use super::Installer;
-use crate::api::{Missing, Refused};
+use crate::api::{FuncPattern, Missing, Refused};
 use crate::error::SessionError;
 use crate::planning::Planned;
 use crate::resolve::Match;
@@ -54,6 +57,18 @@ impl Installer {
     pub fn wait_for(&mut self, request: usize, reason: &SessionError) {
         if self.options.missing != Missing::Noted {
             self.awaited.push((self.requests[request].pattern.text.clone(), reason.to_string()));
+        }
+    }
+
+    /// Notes the objects that patterns for many functions mean by their few names.
+    pub(super) fn note_nameless(&mut self, matches: &[(usize, Match)]) {
+        for objects in matches.chunk_by(|a, b| a.0 == b.0 && Rc::ptr_eq(&a.1.object, &b.1.object)) {
+            let (request, Match { object, .. }) = &objects[0];
+            let is_asked = |text: &str| !Matcher::glob(text).is_name() && !asks_for_unnamed(text);
+            let pattern = &self.requests[*request].pattern.func;
+            if matches!(pattern, FuncPattern::Name(text) if is_asked(text)) && object.is_mostly_nameless() {
+                self.nameless.insert(object.path().to_owned());
+            }
         }
     }
 
