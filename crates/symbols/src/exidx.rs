@@ -5,7 +5,7 @@
 //! from it.
 
 use object::elf::SHT_ARM_EXIDX;
-use sidestep_isa::Va;
+use sidestep_isa::{Isa, Va};
 
 use crate::arch;
 use crate::elf::{Elf, word};
@@ -17,7 +17,9 @@ const CANNOT_UNWIND: u64 = 1;
 
 /// Adds the landing pads of all functions. An error means that some may be missing.
 pub(crate) fn read(elf: &Elf, out: &mut Landings) -> Result<(), &'static str> {
-    let Some(section) = elf.of_type(SHT_ARM_EXIDX) else { return Ok(()) };
+    // The number of this type is that of `.eh_frame` on x86-64 (`SHT_X86_64_UNWIND`).
+    let section = elf.of_type(SHT_ARM_EXIDX).filter(|_| matches!(elf.isa, Isa::A32 | Isa::T32));
+    let Some(section) = section else { return Ok(()) };
     let before = out.pads.len();
     for (i, entry) in elf.data(section)?.chunks_exact(8).enumerate() {
         let va = section.va.offset(8 * i as i64);

@@ -202,6 +202,21 @@ fn landing_pad_labels(assembly: &str) -> BTreeSet<String> {
     labels
 }
 
+/// gold gives `.eh_frame` a type of x86-64, whose number is that of the exception tables of arm32.
+/// So the linker of Haskell's compiler made programs that were taken for corrupt.
+#[test]
+fn program_of_gold_was_taken_for_corrupt() {
+    let dir = scratch("gold");
+    let program = compile(&dir, "program.c", PROGRAM, &["-fuse-ld=gold"]);
+    assert!(run("readelf", &["-SW", str(&program)]).contains("X86_64_UNWIND"));
+    let object = Object::open(&program, &[]).unwrap();
+    assert_eq!(own_names(&object), names(&program));
+    let code = object.code().unwrap();
+    let has =
+        |name: &str| object.find(&Matcher::name(name)).iter().all(|f| code.extents.iter().any(|e| e.start == f.va));
+    assert!(has("hidden_helper") && has("main"));
+}
+
 /// C has landing pads for what is cleaned up.
 const CLEANS: &str = r#"
 int work(int) __attribute__((noipa));
