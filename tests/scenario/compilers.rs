@@ -1,7 +1,7 @@
 //! Arguments and results with their types, in what each compiler of this machine builds, at each
 //! level of optimization, however it writes its debug information.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -105,17 +105,21 @@ impl Language {
         }
     }
 
-    /// Also `clang-19` and the like, and the toolchains of rustup.
+    /// Also `clang-19`, `go-1.19` and the like, and the toolchains of rustup.
     fn installed(&self) -> BTreeSet<String> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
-        let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+        let named =
+            |entry: std::fs::DirEntry| Some((entry.path().canonicalize().ok()?, entry.file_name().into_string().ok()?));
         let is_one = |name: &String| {
-            let version = |of: &&str| name.strip_prefix(*of)?.strip_prefix('-')?.parse::<u32>().ok();
-            self.compilers.contains(&&**name) || self.compilers.iter().any(|of| version(of).is_some())
+            let version = |of: &&str| name.strip_prefix(*of).and_then(|rest| rest.strip_prefix('-'));
+            let is_version = |text: &str| text.split('.').all(|number| number.parse::<u32>().is_ok());
+            self.compilers.contains(&&**name) || self.compilers.iter().filter_map(version).any(is_version)
         };
-        let mut found: BTreeSet<String> = names.filter(is_one).collect();
-        if found.contains("rustc") && installed("rustup") {
+        // One of several names of the same file.
+        let files: BTreeMap<PathBuf, String> = folders.filter_map(named).filter(|(_, name)| is_one(name)).collect();
+        let mut found: BTreeSet<String> = files.into_values().collect();
+        if self.compilers.contains(&"rustc") && installed("rustup") {
             let list = run(Command::new("rustup").args(["toolchain", "list"]), LIMIT).stdout;
             let names = list.lines().filter_map(|line| line.split_whitespace().next());
             found.extend(names.filter(|name| !name.starts_with("stable")).map(|name| format!("rustc +{name}")));
@@ -131,7 +135,7 @@ impl Language {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets").join(self.source);
         let program = folder.join("program");
         let mut command = Command::new(words[0]);
-        if compiler == "go" {
+        if compiler.starts_with("go") {
             command.arg("build");
         }
         command.args(&words[1..]);

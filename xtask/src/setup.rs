@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("redis-server", "a target, and the oracle of its own calls"),
     ("redis-tools", "its client and load"),
     ("clang", "eBPF objects as users build them"),
+    ("clang-19", "target programs of a compiler that is newer than the system's"),
     ("libclang-rt-14-dev", "LLVM's XRay, with which programs change their own code"),
     ("libbpf-dev", "the headers that those include"),
     ("bpftool", "prints maps, as an oracle"),
