@@ -141,6 +141,35 @@ fn missed_hits(line: &str) -> Option<i64> {
     line.strip_prefix("Missed ")?.split_once(" hits of ")?.0.parse().ok()
 }
 
+/// In a container, `/proc/PID/root` reads as `/`, so what follows was looked for on the host.
+#[test]
+fn a_path_through_the_root_of_a_container_was_one_of_the_host() {
+    let Some(counts) = target("counts-static") else { return };
+    let root = target_dir().join(format!("test-targets/pivot.{}", std::process::id()));
+    std::fs::create_dir_all(root.join("old")).unwrap();
+    std::fs::copy(counts, root.join("counts")).unwrap();
+    let pivot = "mount --bind . . && cd \"$PWD\" && pivot_root . old && exec /counts \"$@\"";
+    let start = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", pivot, "sh"]).args(args).current_dir(&root);
+        command
+    };
+    if run(&mut start(&["work", "1"]), LIMIT).code() == 0 {
+        let mut program = Program::start(&mut start(&[]));
+        let pid = program.pid().to_string();
+        let pattern = format!("/proc/{pid}/root/counts:leaf");
+        let tracing = Tracing::start(&["funccount", "-p", &pid, &pattern]);
+        program.ask("work 3");
+        assert_eq!(tracing.stop().counts()["leaf"], 3);
+        let listed = run(&mut sidestep(&["-l", &format!("uprobe:{pattern}")]), LIMIT).ok();
+        assert_eq!(listed.stdout, format!("uprobe:{pattern}\n"));
+        program.finish().ok();
+    } else {
+        skip("a mount namespace is not permitted: run as root");
+    }
+    let _ = std::fs::remove_dir_all(root);
+}
+
 /// The kernel names mapped files as seen from our root, not from that of a process in a chroot.
 #[test]
 fn nothing_was_found_in_a_chroot() {

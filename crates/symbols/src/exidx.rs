@@ -4,8 +4,7 @@
 //! The table has no bit that says which instruction set a function is of, so no function is taken
 //! from it.
 
-use object::elf::SHT_ARM_EXIDX;
-use sidestep_isa::{Isa, Va};
+use sidestep_isa::Va;
 
 use crate::arch;
 use crate::elf::{Elf, word};
@@ -17,9 +16,7 @@ const CANNOT_UNWIND: u64 = 1;
 
 /// Adds the landing pads of all functions. An error means that some may be missing.
 pub(crate) fn read(elf: &Elf, out: &mut Landings) -> Result<(), &'static str> {
-    // The number of this type is that of `.eh_frame` on x86-64 (`SHT_X86_64_UNWIND`).
-    let section = elf.of_type(SHT_ARM_EXIDX).filter(|_| matches!(elf.isa, Isa::A32 | Isa::T32));
-    let Some(section) = section else { return Ok(()) };
+    let Some(section) = arch::of(elf.isa).exceptions.and_then(|kind| elf.of_type(kind)) else { return Ok(()) };
     let before = out.pads.len();
     for (i, entry) in elf.data(section)?.chunks_exact(8).enumerate() {
         let va = section.va.offset(8 * i as i64);

@@ -103,10 +103,10 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
     let all = |wanted: &dyn Fn(&MappedObject) -> bool| objects.iter().filter(|o| wanted(o)).collect::<Vec<_>>();
     if name.contains('/') {
         let exact = all(&|o| o.path == Path::new(name));
-        return match zip::canonicalize(Path::new(name)) {
-            Ok(real) if exact.is_empty() => all(&|o| o.path == real),
-            _ => exact,
-        };
+        let real = || zip::canonicalize(Path::new(name)).ok();
+        let ways: [&dyn Fn() -> Option<PathBuf>; 2] = [&real, &|| zip::shown(Path::new(name))];
+        let found = ways.iter().filter_map(|way| way()).map(|path| all(&|o| o.path == path));
+        return std::iter::once(exact).chain(found).find(|found| !found.is_empty()).unwrap_or_default();
     }
     let exact = all(&|o| o.base_name() == name);
     if !exact.is_empty() {

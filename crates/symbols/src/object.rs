@@ -60,7 +60,7 @@ impl Object {
     /// file.
     pub fn open(path: &Path, debug_dirs: &[PathBuf]) -> Result<Self, ObjectError> {
         // Debug files lie beside the real file, not beside a link to it.
-        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let real = crate::zip::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let image = Image::read(path, is_wanted)?;
         Self::build(path, &real, Some(path), image, DebugSearch::with_dirs(debug_dirs))
     }

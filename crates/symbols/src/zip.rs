@@ -7,7 +7,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::ObjectError;
@@ -25,6 +26,8 @@ const DIRECTORY: u64 = 64 << 20;
 const PAGE: u64 = 4096;
 /// Of Linux on x86 and Arm.
 const O_NONBLOCK: i32 = 0o4000;
+/// The same: nothing is opened but the place.
+const O_PATH: i32 = 0o10_000_000;
 
 /// The archive and the member of a path; `None`: it is a file of its own.
 #[must_use]
@@ -42,15 +45,25 @@ pub fn joined(archive: &Path, member: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// A path whose links are followed; of a member, those of its archive.
+/// A path whose links are followed; of a member, those of its archive. A path that leads through
+/// the root of a process in another mount namespace (`/proc/PID/root/…`) stays: what the link says
+/// is a path there, and here it is another file, or none.
 ///
 /// # Errors
 /// There is no such file.
 pub fn canonicalize(path: &Path) -> std::io::Result<PathBuf> {
-    match split(path).filter(|_| !path.exists()) {
-        Some((archive, member)) => Ok(joined(&archive.canonicalize()?, member)),
-        None => path.canonicalize(),
+    if let Some((archive, member)) = split(path).filter(|_| !path.exists()) {
+        return Ok(joined(&canonicalize(&archive)?, member));
     }
+    let place = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
+    let here = place(path)?;
+    Ok(path.canonicalize().ok().filter(|real| place(real).is_ok_and(|there| there == here)).unwrap_or(path.to_owned()))
+}
+
+/// The path by which a process shows a file that it has mapped: the one in its own namespace.
+pub(crate) fn shown(path: &Path) -> Option<PathBuf> {
+    let file = OpenOptions::new().read(true).custom_flags(O_PATH).open(path).ok()?;
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
 /// A file, or a part of one.

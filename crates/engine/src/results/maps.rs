@@ -116,7 +116,8 @@ impl Maps<'_> {
         }
     }
 
-    /// The words of one value of an array; where it has a value per thread, summed over all threads.
+    /// The words of one value of an array; where it has a value per thread, the sums over all
+    /// threads.
     pub fn sums(&self, map: usize, index: u64) -> Vec<u64> {
         let Some(desc) = self.map_desc(map).filter(|desc| index < u64::from(desc.max_entries)) else {
             return Vec::new();

@@ -346,7 +346,8 @@ impl Session {
         self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().entries(map))
     }
 
-    /// The words of one value of an array; where it has a value per thread, summed over all threads.
+    /// The words of one value of an array; where it has a value per thread, the sums over all
+    /// threads.
     pub fn sums(&self, map: usize, index: u64) -> Vec<u64> {
         self.installer.regions().map_or_else(Vec::new, |regions| regions.maps().sums(map, index))
     }

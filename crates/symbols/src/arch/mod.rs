@@ -33,6 +33,9 @@ pub(crate) struct Arch {
     pub syntax: Syntax,
     /// Position-independent code names everything by its distance from `_GLOBAL_OFFSET_TABLE_`.
     pub names_by_table: bool,
+    /// The type of the section that says where exceptions land, beside `.eh_frame`. Types from
+    /// `SHT_LOPROC` on mean something else with each instruction set.
+    pub exceptions: Option<u32>,
     /// How far below the canonical frame address a call leaves the stack pointer, in bytes. 0: the
     /// return address is in a register, and not on the stack.
     pub entered_at: i64,

@@ -138,7 +138,7 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
     let provider = text.split_once(':').map(|(provider, _)| provider);
     if fs::metadata(text).is_ok_and(|meta| meta.is_file()) {
         if paths::is_object(Path::new(text)) {
-            let path = fs::canonicalize(text)?.display().to_string();
+            let path = sidestep_symbols::zip::canonicalize(Path::new(text))?.display().to_string();
             return several([format!("uprobe:{path}:*"), format!("usdt:{path}:*:*")]);
         }
         let bytes = input::read(Path::new(text), input::SCRIPT)?;

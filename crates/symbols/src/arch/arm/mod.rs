@@ -27,6 +27,7 @@ pub(super) const ARCH_A64: Arch = Arch {
     sled: Some(sled),
     syntax: Syntax::A64,
     names_by_table: false,
+    exceptions: None,
     entered_at: 0,
     vendor: gimli::Vendor::AArch64,
     registers: Registers {
@@ -62,6 +63,7 @@ pub(super) const ARCH_T32: Arch = Arch {
     sled: Some(sled),
     syntax: Syntax::A32,
     names_by_table: false,
+    exceptions: Some(elf::SHT_ARM_EXIDX),
     entered_at: 0,
     vendor: gimli::Vendor::Default,
     registers: Registers {

@@ -28,6 +28,7 @@ pub(super) const ARCH_64: Arch = Arch {
     sled: Some(sled),
     syntax: Syntax::X64,
     names_by_table: false,
+    exceptions: None,
     entered_at: 8,
     vendor: gimli::Vendor::Default,
     registers: Registers {
@@ -58,6 +59,7 @@ pub(super) const ARCH_32: Arch = Arch {
     sled: None,
     syntax: Syntax::X86,
     names_by_table: true,
+    exceptions: None,
     entered_at: 4,
     vendor: gimli::Vendor::Default,
     registers: Registers {
