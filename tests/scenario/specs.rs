@@ -18,6 +18,7 @@
 //! STDERR  what the tool says on stderr; without it, anything
 //! ```
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
@@ -122,7 +123,7 @@ fn check(spec: &Spec) -> Result<(), String> {
 #[test]
 pub fn scripts_print_what_they_must() {
     let mut failures = Vec::new();
-    let mut names = std::collections::BTreeSet::new();
+    let mut names = BTreeSet::new();
     let mut files: Vec<_> =
         checkout().join("tests/specs").read_dir().expect("tests/specs").flatten().map(|entry| entry.path()).collect();
     files.sort();
@@ -144,6 +145,26 @@ pub fn scripts_print_what_they_must() {
     }
     assert!(names.len() >= 400, "there are only {} specs", names.len());
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), names.len(), failures.join("\n\n"));
+}
+
+/// Each heading of the language reference is a name, which scripts of specs use.
+#[test]
+fn each_name_of_the_language_reference_has_a_spec() {
+    let read = |path: &str| std::fs::read_to_string(checkout().join(path)).expect("it is text");
+    let files = checkout().join("tests/specs").read_dir().expect("tests/specs").flatten();
+    let texts: Vec<String> = files.map(|file| std::fs::read_to_string(file.path()).expect("it is text")).collect();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let words: BTreeSet<&str> = texts.iter().flat_map(|text| text.split(|c| !is_part(c))).collect();
+    let mut names = 0;
+    for page in ["builtins", "functions", "config"] {
+        let page = read(&format!("docs/guide/language/{page}.md"));
+        for heading in page.lines().filter_map(|line| line.strip_prefix("### `")) {
+            let name = heading.split(|c| !is_part(c)).next().unwrap_or_default();
+            assert!(words.contains(name), "no spec uses `{name}`");
+            names += 1;
+        }
+    }
+    assert!(names > 90, "{names}");
 }
 
 #[test]
