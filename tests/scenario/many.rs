@@ -141,3 +141,15 @@ pub fn histograms_of_many_functions_needed_too_much_memory() {
     assert!(counts.iter().all(|count| *count == rounds.to_string()), "{rounds}: {counts:?}");
     program.finish().ok();
 }
+
+/// How many functions a pattern means was not known before the command ran, and there was room for
+/// 512.
+#[test]
+pub fn histograms_of_the_functions_of_a_command_had_no_room() {
+    let Some(path) = target("many-10000") else { return };
+    let command = path.to_str().expect("UTF-8");
+    let output = run(&mut sidestep(&["funclatency", "-F", "many1*", "--", command, "calls", "2"]), LIMIT).ok();
+    let ends: Vec<&str> = output.stdout.lines().filter(|line| line.starts_with("avg = ")).collect();
+    assert_eq!(ends.len(), 10 * MANY, "{}", output.stderr);
+    assert!(ends.iter().all(|line| line.ends_with(", count: 2")), "{ends:?}");
+}

@@ -282,7 +282,8 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
     object.not_found(&text).into()
 }
 
-fn is_many(func: &FuncPattern) -> bool {
+/// Whether a pattern may mean many places of one object.
+pub(crate) fn is_many(func: &FuncPattern) -> bool {
     match func {
         FuncPattern::Name(text) => !Matcher::glob(text).is_name(),
         FuncPattern::Regex(_) | FuncPattern::Every(_) | FuncPattern::EveryAt(_) => true,

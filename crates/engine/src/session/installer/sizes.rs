@@ -7,42 +7,60 @@ use super::Installer;
 use crate::api::BundleMap;
 use crate::error::SessionError;
 use crate::memory::layout::{Layout, Needs};
+use crate::resolve;
 use crate::results::maps;
 
 /// Ring of a thread, unless asked for otherwise.
 const RING_DEFAULT: usize = 256 * 1024;
 const RING_MIN: usize = 4096;
 const RING_MAX: usize = 64 << 20;
-/// Sites of probes, and of the probes the ones with map entries of their own, for which a spawned
-/// command gets room: what it will match is not known before its libraries are there.
+/// Sites of probes for which a spawned command gets room: what it will match is not known before
+/// its libraries are there.
 const SPAWN_PROBES: u64 = if size_of::<Word>() == 4 { 64 * 1024 } else { 128 * 1024 };
 /// Probes at unwinders of libraries that come later, where return addresses are replaced: for some
 /// ten libraries.
 const LATER_UNWINDERS: u64 = 64;
 /// Fewest where the user limits the memory.
 const SPAWN_PROBES_LEAST: u64 = 1024;
+/// Probes with map entries of their own, for patterns that mean one function of each object. Those
+/// that mean many get as many as there are sites, if there is room.
 const SPAWN_ENTRIES: u64 = if size_of::<Word>() == 4 { 128 } else { 512 };
 
 impl Installer {
     /// Decides the sizes for an attach, where all matches are known, unless more may come.
     pub fn size_for(&mut self, probes: usize) -> Result<(), SessionError> {
+        let probes = probes as u64;
         let more = self.options.extensible || self.options.listens();
         match more || self.registry.borrow().several {
-            true => self.size((probes as u64).max(SPAWN_PROBES), (probes as u64).max(SPAWN_ENTRIES)),
+            true => self.size_for_more(probes),
             false => {
                 let later = if self.replaces { LATER_UNWINDERS } else { 0 };
-                self.size(probes as u64 + later, probes as u64)
+                self.size(probes + later, probes)
             }
         }
     }
 
     /// Decides the sizes for a spawn.
     pub fn size_for_spawn(&mut self) -> Result<(), SessionError> {
-        let mut probes = SPAWN_PROBES;
+        self.size_for_more(0)
+    }
+
+    /// Decides the sizes for so many probes, and for those that may come: for fewer of them where
+    /// there is no room.
+    fn size_for_more(&mut self, known: u64) -> Result<(), SessionError> {
+        let is_many = self.requests.iter().any(|request| resolve::is_many(&request.pattern.func));
+        let mut probes = known.max(SPAWN_PROBES);
+        let mut entries = known.max(if is_many { SPAWN_PROBES } else { SPAWN_ENTRIES });
         loop {
-            match self.size(probes, SPAWN_ENTRIES) {
-                // Less is known here than is asked for, so there may be room for fewer probes.
-                Err(SessionError::MemoryLimit { .. }) if probes > SPAWN_PROBES_LEAST => probes /= 2,
+            match self.size(probes, entries) {
+                Err(SessionError::MapsTooLarge | SessionError::MemoryLimit { .. })
+                    if entries > known.max(SPAWN_ENTRIES) =>
+                {
+                    entries = known.max(SPAWN_ENTRIES).max(entries / 2);
+                }
+                Err(SessionError::MemoryLimit { .. }) if probes > known.max(SPAWN_PROBES_LEAST) => {
+                    probes = known.max(probes / 2);
+                }
                 result => return result,
             }
         }
