@@ -50,6 +50,11 @@ pub(super) fn has_value(name: &str) -> bool {
     advice::is_known(name) && !call::ACTIONS.contains(&name)
 }
 
+/// Whether the language has a value of this name, which no parameter of a macro may hide.
+pub(super) fn is_builtin(name: &str) -> bool {
+    matches!(name, "pid" | "tid" | "args" | "nsecs" | "ustack")
+}
+
 /// Rounds after which the types of maps must be known: those that are used before they are assigned
 /// need more than one.
 const ROUNDS: usize = 10;
@@ -262,6 +267,9 @@ impl<'a> Checker<'a> {
         match self.out.config.set(&setting.name, &setting.value) {
             Ok(()) => Ok(()),
             Err(NoSetting::Unknown) => self.unknown_setting(&setting.name, setting.span),
+            Err(NoSetting::Environment) => {
+                self.error(setting.span, format!("{}: can only be set as an environment variable", setting.name))
+            }
             Err(NoSetting::Value(values)) => {
                 let (name, value) = (&setting.name, &setting.value);
                 if name.to_ascii_lowercase().trim_start_matches("bpftrace_") == "license" {

@@ -64,18 +64,7 @@ impl Checker<'_> {
     /// The type of an expression, which is not evaluated; of a map with keys, that of its keys.
     fn type_of(&mut self, of: &Expr) -> Checking<Type> {
         let read: Vec<bool> = self.maps.iter().map(|map| map.read).collect();
-        let ty = match &of.kind {
-            ExprKind::Map(name, keys) if keys.is_empty() => {
-                let map = self.map(name);
-                match self.maps[map].keys.as_deref() {
-                    None | Some([]) => None,
-                    Some([key]) => Some(key.clone()),
-                    Some(keys) => Some(Type::Tuple(keys.to_vec().into())),
-                }
-            }
-            _ => None,
-        };
-        let ty = match ty {
+        let ty = match self.key_type(of) {
             Some(ty) => ty,
             None => self.expr(of)?.ty,
         };
@@ -84,6 +73,20 @@ impl Checker<'_> {
         match ty {
             Type::None if self.last => self.error(of.span, "typeof() expects something that has a value"),
             ty => Ok(ty),
+        }
+    }
+
+    /// The type of the keys of a map that has some.
+    pub(super) fn key_type(&mut self, of: &Expr) -> Option<Type> {
+        let ExprKind::Map(name, keys) = &of.kind else { return None };
+        if !keys.is_empty() {
+            return None;
+        }
+        let map = self.map(name);
+        match self.maps[map].keys.as_deref() {
+            None | Some([]) => None,
+            Some([key]) => Some(key.clone()),
+            Some(keys) => Some(Type::Tuple(keys.to_vec().into())),
         }
     }
 

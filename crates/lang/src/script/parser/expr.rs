@@ -355,8 +355,10 @@ impl Parser<'_> {
             names.push(name);
             self.expect("=")?;
             items.push(self.expr()?);
-            if !self.is(")")? && !self.eat(",")? {
-                return Err(self.unexpected(", expecting , or )"));
+            match (self.eat(",")?, self.is(")")?) {
+                (false, false) => return Err(self.unexpected(", expecting , or )")),
+                (true, true) => return Err(self.unexpected(", expecting the name of a field")),
+                _ => {}
             }
         }
         Ok(ExprKind::Record(names, items))
