@@ -12,7 +12,7 @@ use super::{Checker, Checking};
 impl Checker<'_> {
     /// `(to)of`
     pub(super) fn cast(&mut self, to: &Sized, of: &Expr, span: Span) -> Checking<Value> {
-        if let Sized::Type(TypeName { keyword: "", name, stars: 0, length: Some(length) }) = to {
+        if let Sized::Type(TypeName { keyword: "", name, stars: 0, length: Some(length), pointers: 0 }) = to {
             if name == "string" {
                 return self.as_string(*length, of, span);
             }

@@ -7,7 +7,7 @@ use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::number;
 use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
-use super::memory::{array, bytes_at, times};
+use super::memory::{COMPARED, array, bytes_at, same_data, times};
 use super::{Checker, Checking, advice, known, literal};
 
 pub(super) fn int(value: u64) -> Value {
@@ -251,6 +251,14 @@ impl Checker<'_> {
         };
         if let Some(known) = known_texts(op, &a.kind, &b.kind) {
             return Ok(known);
+        }
+        if let (Type::Data { ty: CType::Array(..), size: size @ 1..=COMPARED }, BinaryOp::Eq | BinaryOp::Ne) =
+            (&a.ty, op)
+        {
+            if a.ty == b.ty {
+                let same = same_data(&a, &b, *size);
+                return Ok(if op == BinaryOp::Eq { same } else { truth(ValueKind::Not(Box::new(same))) });
+            }
         }
         let comparable = match (&a.ty, &b.ty) {
             (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_)) => true,

@@ -230,7 +230,7 @@ impl Checker<'_> {
             // A `typedef` of the program, if it is nothing else.
             let found = self.found.len();
             if self.expr(expr).is_err() {
-                let name = TypeName { keyword: "", name: name.clone(), stars: 0, length: None };
+                let name = TypeName { keyword: "", name: name.clone(), stars: 0, length: None, pointers: 0 };
                 let ty = self.ctype(&name, expr.span);
                 // What says nothing is left out.
                 let unknown = self.found.get(found).and_then(|first| first.unknown.as_deref());
@@ -247,9 +247,9 @@ impl Checker<'_> {
         if let Some(place) = self.place(expr)? {
             return Ok(place.ty);
         }
-        let ty = match self.key_type(expr) {
+        let ty = match self.key_type(expr)? {
             Some(ty) => ty,
-            None => self.expr(expr)?.ty,
+            None => self.measured(|checker| checker.expr(expr))?.ty,
         };
         Ok(match ty {
             Type::Int { bytes, signed } => CType::Int { bytes, signed },

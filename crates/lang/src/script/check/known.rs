@@ -39,9 +39,9 @@ impl Checker<'_> {
     pub(super) fn type_info(&mut self, of: &Sized, span: Span) -> Checking<Value> {
         let (base, full) = match of {
             Sized::Expr(expr) if self.place(expr)?.is_none() => {
-                let ty = match self.key_type(expr) {
+                let ty = match self.key_type(expr)? {
                     Some(ty) => ty,
-                    None => self.expr(expr)?.ty,
+                    None => self.measured(|checker| checker.expr(expr))?.ty,
                 };
                 if ty == Type::None {
                     return if self.last { self.error(span, "typeinfo() expects a value") } else { self.unknown() };

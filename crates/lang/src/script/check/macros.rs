@@ -224,7 +224,7 @@ impl Names<'_> {
 
     fn sized(&mut self, of: &Sized) -> Box<Sized> {
         Box::new(match of {
-            Sized::Type(TypeName { keyword: "", name, stars: 0, length: None })
+            Sized::Type(TypeName { keyword: "", name, stars: 0, length: None, pointers: 0 })
                 if self.exprs.contains_key(name.as_str()) =>
             {
                 return self.sized(&Sized::Expr(Expr { kind: ExprKind::Ident(name.clone()), span: Span::default() }));

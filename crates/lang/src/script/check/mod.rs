@@ -14,6 +14,7 @@ mod each;
 mod entry;
 mod expr;
 mod field;
+mod function;
 mod ident;
 mod keys;
 mod kind;
@@ -150,6 +151,10 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Types of the variables that were declared with one.
     typed: HashMap<usize, Type>,
+    /// The function that the statement is in.
+    returns: Option<function::Returns>,
+    /// Only the type of an expression is wanted.
+    measuring: bool,
     /// Loops around the statement.
     loops: usize,
     /// Conditions around it that are known not to hold.
@@ -193,6 +198,8 @@ impl<'a> Checker<'a> {
             free: Vec::new(),
             scopes: Vec::new(),
             typed: HashMap::new(),
+            returns: None,
+            measuring: false,
             loops: 0,
             dead: 0,
             uses_own: false,
@@ -315,25 +322,6 @@ impl<'a> Checker<'a> {
             uses_latency: std::mem::take(&mut self.uses_latency),
             owners,
         });
-    }
-
-    /// A function is checked like a block, and nothing else is made of it.
-    fn function(&mut self, function: &ast::Function) -> Checking<()> {
-        self.points = &[];
-        self.vars = Vec::new();
-        self.free = Vec::new();
-        self.owners = Vec::new();
-        self.scopes = vec![HashMap::new()];
-        self.typed.clear();
-        let result = self.sized(&function.result, function.span).map(|_| ());
-        for (name, ty, span) in &function.params {
-            self.typed_var(name, ty, None, *span, &mut Vec::new())?;
-        }
-        self.stmts(&function.body);
-        self.walks = 0;
-        self.vars.clear();
-        self.owners.clear();
-        result
     }
 
     /// A number that says yes or no.

@@ -117,6 +117,10 @@ impl Checker<'_> {
                     _ => self.error(span, "invalid unroll value"),
                 }
             }
+            StmtKind::Return(value) if self.returns.is_some() => {
+                ops.push(Op::Return);
+                self.returned(value.as_ref(), stmt.span)
+            }
             StmtKind::Return(None) => {
                 ops.push(Op::Return);
                 Ok(())
@@ -130,9 +134,8 @@ impl Checker<'_> {
                 Ok(())
             }
             StmtKind::Return(Some(value)) => {
-                // A function may return anything.
                 let (span, value) = (value.span, self.expr(value)?);
-                if !self.points.is_empty() && !value.ty.is_int() && value.ty != Type::None {
+                if !value.ty.is_int() && value.ty != Type::None {
                     let message = format!("a probe returns an integer ({} provided)", value.ty.kind());
                     return self.error(span, message);
                 }
