@@ -52,30 +52,38 @@ pub const SETTINGS: [Setting; 8] = [
     },
 ];
 
-/// Settings of bpftrace about the kernel's machinery, or about what is not limited here: they are
-/// read over.
-const WITHOUT_MEANING: &[&str] = &[
-    "btf",
-    "cache_user_symbols",
-    "lazy_symbolication",
-    "log_size",
-    "max_ast_nodes",
-    "max_bpf_progs",
-    "max_probes",
-    "max_type_res_iterations",
-    "on_stack_limit",
-    "perf_rb_pages",
-    "symbol_source",
-    "unstable_addr",
-    "unstable_dw_ustack",
-    "unstable_import",
-    "unstable_import_statement",
-    "unstable_map_decl",
-    "unstable_tseries",
-    "unstable_typeinfo",
-    "use_blazesym",
-    "vmlinux",
+/// What is said of a setting that is a number.
+const A_NUMBER: &str = "a number";
+/// Whether something is done.
+const A_BOOL: &str = "true, false, 1 or 0";
+
+/// Settings of bpftrace about the kernel's machinery, or about what is not limited here, and their
+/// values: they mean nothing.
+const WITHOUT_MEANING: &[(&str, &str)] = &[
+    ("cache_user_symbols", "PER_PID, PER_PROGRAM, NONE, true, false, 1 or 0"),
+    ("lazy_symbolication", A_BOOL),
+    ("log_size", A_NUMBER),
+    ("max_ast_nodes", A_NUMBER),
+    ("max_bpf_progs", A_NUMBER),
+    ("max_probes", A_NUMBER),
+    ("max_type_res_iterations", A_NUMBER),
+    ("on_stack_limit", A_NUMBER),
+    ("perf_rb_pages", A_NUMBER),
+    ("unstable_addr", UNSTABLE),
+    ("unstable_dw_ustack", UNSTABLE),
+    ("unstable_import", UNSTABLE),
+    ("unstable_import_statement", UNSTABLE),
+    ("unstable_map_decl", UNSTABLE),
+    ("unstable_tseries", UNSTABLE),
+    ("unstable_typeinfo", UNSTABLE),
+    ("use_blazesym", A_BOOL),
 ];
+
+/// What is done about a feature that may change: nothing here.
+const UNSTABLE: &str = "enable, warn, error, true, false, 1 or 0";
+
+/// What bpftrace reads of the environment alone; it concerns the kernel.
+const ENVIRONMENT: &[&str] = &["btf", "kernel_build", "kernel_source", "vmlinux"];
 
 /// Licenses that the kernel takes for programs. No program is given to the kernel here: a license
 /// is checked, and means nothing.
@@ -86,6 +94,8 @@ const LICENSES: &str = "Dual MIT/GPL, Dual BSD/GPL, Dual MPL/GPL, GPL and additi
 pub enum NoSetting {
     /// There is none of this name.
     Unknown,
+    /// It is an environment variable, and nothing else.
+    Environment,
     /// It takes other values: which.
     Value(&'static str),
 }
@@ -162,8 +172,15 @@ impl Config {
             ("str_trunc_trailer", ..) => value.clone_into(&mut self.trailer),
             ("cpp_demangle", _, "true" | "1") => {}
             ("cpp_demangle", ..) => return Err(NoSetting::Value("true: names are always demangled")),
-            (name, ..) if WITHOUT_MEANING.contains(&name) => {}
+            // Any name; it has no effect in bpftrace either.
+            ("symbol_source", ..) => {}
+            (name, ..) if ENVIRONMENT.contains(&name) => return Err(NoSetting::Environment),
             (name, ..) => {
+                if let Some((_, values)) = WITHOUT_MEANING.iter().find(|(known, _)| *known == name) {
+                    let is_one = values.replace(" or ", ", ").split(", ").any(|known| known == value);
+                    let fits = if *values == A_NUMBER { number.is_some() } else { is_one };
+                    return if fits { Ok(()) } else { Err(NoSetting::Value(values)) };
+                }
                 let known = SETTINGS.iter().find(|setting| setting.name == name);
                 return Err(known.map_or(NoSetting::Unknown, |setting| NoSetting::Value(setting.values)));
             }
@@ -181,12 +198,24 @@ mod tests {
     #[test]
     fn environment_variables_are_the_same_settings() {
         let mut config = Config::default();
-        for (name, value) in [("BPFTRACE_MAX_STRLEN", "64"), ("BPFTRACE_MAP_KEYS_MAX", "9"), ("BPFTRACE_LOG_SIZE", "x")]
+        for (name, value) in [("BPFTRACE_MAX_STRLEN", "64"), ("BPFTRACE_MAP_KEYS_MAX", "9"), ("BPFTRACE_LOG_SIZE", "1")]
         {
             config.set(name, value).unwrap();
         }
         assert_eq!((config.max_strlen, config.max_map_keys), (64, 9));
         assert_eq!(config.set("BPFTRACE_NO_SUCH", "1"), Err(NoSetting::Unknown));
+        assert_eq!(config.set("BPFTRACE_BTF", "1"), Err(NoSetting::Environment));
+    }
+
+    #[test]
+    fn settings_without_a_meaning_take_their_own_values() {
+        for (name, values) in WITHOUT_MEANING {
+            let mut config = Config::default();
+            let value = if *values == A_NUMBER { "8" } else { "true" };
+            assert_eq!(config.set(name, value), Ok(()), "{name}");
+            assert_eq!(config.set(name, "nonsense"), Err(NoSetting::Value(values)), "{name}");
+            assert_eq!(config, Config::default(), "{name}");
+        }
     }
 
     #[test]

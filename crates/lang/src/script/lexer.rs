@@ -195,7 +195,11 @@ impl<'s> Lexer<'s> {
             '0'..='7' => {
                 let digits = rest.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
                 self.at += digits - 1;
-                rest[..digits].bytes().fold(0_u8, |n, b| n.wrapping_mul(8).wrapping_add(b - b'0'))
+                let span = Span { start, end: self.at };
+                u8::from_str_radix(&rest[..digits], 8).map_err(|_| {
+                    let message = format!("octal escape sequence out of range '\\{}'", &rest[..digits]);
+                    Diagnostic::error(span, message)
+                })?
             }
             'x' => {
                 let digits = rest[1..].bytes().take(2).take_while(u8::is_ascii_hexdigit).count();
@@ -273,6 +277,9 @@ fn no_number(word: &str) -> Option<&'static str> {
 /// (`10ms`).
 #[must_use]
 pub fn number(word: &str) -> Option<u64> {
+    if word.ends_with('_') {
+        return None;
+    }
     let digits = word.replace('_', "");
     if let Some(hex) = digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
         return u64::from_str_radix(hex, 16).ok();
@@ -286,8 +293,8 @@ pub fn number(word: &str) -> Option<u64> {
     if let Some(exponent) = unit.strip_prefix('e') {
         return parsed.checked_mul(10_u64.checked_pow(exponent.parse().ok()?)?);
     }
-    match unit.trim_end_matches(['u', 'U', 'l', 'L']) {
-        "" => Some(parsed),
+    match &*unit.to_ascii_lowercase() {
+        "" | "u" | "l" | "ll" | "ul" | "ull" => Some(parsed),
         _ => parsed.checked_mul(UNITS.iter().find(|(name, _)| *name == unit)?.1),
     }
 }

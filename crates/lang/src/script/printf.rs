@@ -31,7 +31,7 @@ pub enum Takes {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Printed {
     /// A number.
-    Int(u64),
+    Int(i128),
     /// A text of somebody else, which need not be UTF-8.
     Text(Vec<u8>),
     /// A text of the one who prints.
@@ -115,7 +115,8 @@ impl Format {
             };
             let mut conversion = conversion.clone();
             let star = |values: &mut std::slice::Iter<'_, Printed>| match values.next() {
-                Some(Printed::Int(n) | Printed::Named(n, _)) => (*n).min(4096) as usize,
+                Some(Printed::Int(n)) => (*n as u64).min(4096) as usize,
+                Some(Printed::Named(n, _)) => (*n).min(4096) as usize,
                 _ => 0,
             };
             if conversion.star_width {
@@ -127,11 +128,13 @@ impl Format {
             let mut text = String::new();
             match (values.next(), conversion.kind) {
                 (Some(Printed::Int(value)), 'c') => conversion.bytes(&shown(&[*value as u8]), &mut out),
-                (Some(Printed::Int(value)), _) => conversion.integer(*value, &mut text),
+                (Some(Printed::Int(value)), 's') => conversion.text(&value.to_string(), &mut text),
+                (Some(Printed::Int(value)), _) => conversion.integer(*value as u64, &mut text),
                 (Some(Printed::Named(_, name)), 's') => conversion.text(name, &mut text),
                 (Some(Printed::Own(own)), _) => conversion.text(own, &mut text),
                 (Some(Printed::Named(value, _)), _) => conversion.integer(*value, &mut text),
                 (Some(Printed::Text(bytes)), _) => conversion.bytes(&shown(bytes), &mut out),
+                (Some(Printed::Bytes(bytes)), 's') => conversion.text(&escaped(bytes, 'r'), &mut text),
                 (Some(Printed::Bytes(bytes)), kind) => conversion.text(&escaped(bytes, kind), &mut text),
                 (None, _) => {}
             }
@@ -147,8 +150,8 @@ pub fn accepts(takes: Takes, ty: &Type) -> bool {
     match takes {
         Takes::Int => ty.is_int(),
         Takes::Bytes => matches!(ty, Type::Bytes(_)),
-        Takes::Text if matches!(ty, Type::Enum(_)) => true,
-        Takes::Text => !ty.is_int() && !matches!(ty, Type::Bytes(_) | Type::Tuple(_) | Type::None),
+        // Whatever it is, as print() has it.
+        Takes::Text => *ty != Type::None,
     }
 }
 

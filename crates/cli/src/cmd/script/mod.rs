@@ -229,7 +229,7 @@ fn environment(variables: impl Iterator<Item = (String, String)>) -> anyhow::Res
         match Config::default().set(&name, &value) {
             Err(NoSetting::Value(values)) => return Err(anyhow!("{name} is \"{value}\"; expected {values}")),
             Ok(()) => settings.push((name, value)),
-            Err(NoSetting::Unknown) => {}
+            Err(NoSetting::Unknown | NoSetting::Environment) => {}
         }
     }
     Ok(settings)

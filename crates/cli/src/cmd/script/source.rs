@@ -127,6 +127,8 @@ impl Source {
             // Of a header of the system, the parser says what to do.
             return match import.system {
                 true => Ok(()),
+                // The library of bpftrace is a part of the language.
+                false if import.path == "stdlib" => Ok(()),
                 false if on_command_line && is_known_header(&import.path) => {
                     let start = self.text.len() + 1;
                     self.text.push_str(&format!("\n#include <{}>\n", import.path));

@@ -157,7 +157,7 @@ impl Shown {
     /// For `printf`.
     pub fn printed(&self) -> Printed {
         match self {
-            Shown::Int(n) => Printed::Int(*n as u64),
+            Shown::Int(n) => Printed::Int(*n),
             Shown::Text(bytes) => Printed::Text(bytes.clone()),
             Shown::Tuple(_) | Shown::Lines(_) | Shown::Stack(_) => Printed::Own(self.text()),
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),

@@ -92,6 +92,8 @@ pub struct TypeName {
     pub stars: u32,
     /// `[n]`
     pub length: Option<u64>,
+    /// How many stars are behind it.
+    pub pointers: u32,
 }
 
 impl TypeName {
@@ -101,7 +103,7 @@ impl TypeName {
         let name = self.full_name();
         let stars = if self.stars > 0 { " ".to_owned() + &"*".repeat(self.stars as usize) } else { String::new() };
         let length = self.length.map_or(String::new(), |n| format!("[{n}]"));
-        format!("{name}{stars}{length}")
+        format!("{name}{stars}{length}{}", "*".repeat(self.pointers as usize))
     }
 
     /// Its name with its keyword.

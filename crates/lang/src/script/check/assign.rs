@@ -40,6 +40,9 @@ impl Checker<'_> {
                 };
                 self.set_var(name, value, span, ops)
             }
+            ExprKind::Map(..) if self.measuring => {
+                self.error(span, "Map assignments not allowed inside of typeof, typeinfo or sizeof")
+            }
             ExprKind::Map(name, keys) => {
                 if op.is_none() {
                     // `{ …; avg($x) }`

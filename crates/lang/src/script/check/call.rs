@@ -2,6 +2,7 @@
 
 use super::super::ast::{Expr, ExprKind};
 use super::super::checked::{Action, Builtin, Op, StackMode, Value, ValueKind};
+use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::printf::{Format, accepts};
 use super::super::types::{Meaning, Type};
@@ -59,6 +60,7 @@ const BUILTINS: &[&str] = &[
     "probetype",
     "rand",
     "retval",
+    "uaddr",
     "uid",
     "usermode",
     "username",
@@ -112,6 +114,7 @@ impl Checker<'_> {
             "uaddr" => self.uaddr(args, span),
             "bswap" => self.bswap(args, span),
             "strcap" => self.strcap(args, span),
+            "is_scalar" => self.is_scalar(args, span),
             "is_str" | "is_integer" | "is_unsigned_integer" | "is_ptr" | "is_array" | "is_literal" => {
                 self.is_kind(name, args, span)
             }
@@ -292,8 +295,14 @@ impl Checker<'_> {
                 let supplied = value.ty.kind();
                 let message =
                     format!("{name}: %{letter} specifier expects a value of type {expected} ({supplied} supplied)");
-                let hint = if expected == "string" { advice::text(&value.ty) } else { None };
-                return self.advised(arg.span, message, hint);
+                return self.error(arg.span, message);
+            }
+            if takes == super::super::printf::Takes::Text && is_address(&value.ty, arg) {
+                let message = format!("{name}: %{letter} prints this as a number");
+                let warning = Diagnostic { hint: advice::text(&value.ty), ..Diagnostic::warning(arg.span, message) };
+                if !self.found.contains(&warning) {
+                    self.found.push(warning);
+                }
             }
         }
         Ok((parsed, values))
@@ -307,10 +316,8 @@ impl Checker<'_> {
 
     fn print(&mut self, args: &[Expr], span: Span) -> Checking<Op> {
         self.arguments("print", args, 1, 3, span)?;
-        if let ExprKind::Map(name, keys) = &args[0].kind {
-            let map = self.map(name);
-            let is_whole = keys.is_empty() && self.maps[map].content.is_some();
-            if is_whole || self.maps[map].content.is_none() {
+        if let ExprKind::Map(_, keys) = &args[0].kind {
+            if keys.is_empty() {
                 let map = self.map_argument("print", &args[0])?;
                 let mut numbers = Vec::new();
                 for arg in &args[1..] {
@@ -341,8 +348,11 @@ impl Checker<'_> {
     fn ustack_call(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("ustack", args, 0, 2, span)?;
         let (mut mode, mut depth) = (self.out.config.stack_mode, None);
-        for arg in args {
+        for (place, arg) in args.iter().enumerate() {
             match &arg.kind {
+                ExprKind::Ident(_) if place > 0 => {
+                    return self.error_with(arg.span, "ustack() expects an integer literal here", "ustack(perf, 3)");
+                }
                 ExprKind::Ident(name) if name == "bpftrace" => mode = StackMode::Bpftrace,
                 ExprKind::Ident(name) if name == "perf" => mode = StackMode::Perf,
                 ExprKind::Ident(name) if name == "raw" => mode = StackMode::Raw,
@@ -363,5 +373,14 @@ impl Checker<'_> {
             }
         }
         self.ustack(mode, depth.unwrap_or(127))
+    }
+}
+
+/// Whether it is, most probably, where a text is: `%s` does not follow it.
+fn is_address(ty: &Type, arg: &Expr) -> bool {
+    match ty {
+        Type::Pointer(to) => **to == CType::Char,
+        Type::Int { .. } => matches!(&arg.kind, ExprKind::Ident(name) if name.starts_with("arg") || name == "retval"),
+        _ => false,
     }
 }

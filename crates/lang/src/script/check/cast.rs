@@ -12,7 +12,7 @@ use super::{Checker, Checking};
 impl Checker<'_> {
     /// `(to)of`
     pub(super) fn cast(&mut self, to: &Sized, of: &Expr, span: Span) -> Checking<Value> {
-        if let Sized::Type(TypeName { keyword: "", name, stars: 0, length: Some(length) }) = to {
+        if let Sized::Type(TypeName { keyword: "", name, stars: 0, length: Some(length), pointers: 0 }) = to {
             if name == "string" {
                 return self.as_string(*length, of, span);
             }
@@ -39,7 +39,8 @@ impl Checker<'_> {
         }
         match &value.ty {
             // In memory order.
-            Type::Data { ty: CType::Array(..), size: size @ (1 | 2 | 4 | 8) } if number_type(to).is_some() => {
+            Type::Data { ty: CType::Array(..), size: size @ (1 | 2 | 4 | 8) } if matches!(number_type(to), Some(Type::Int { bytes, .. }) if usize::from(bytes) == *size) =>
+            {
                 let ty = Type::Int { bytes: *size as u8, signed: false };
                 value = Value { ty, kind: ValueKind::Part(Box::new(value), 0) };
             }
@@ -57,6 +58,11 @@ impl Checker<'_> {
             CType::Enum(of) if of.is_bool() => {
                 let is_zero = Value { ty: Type::INT, kind: ValueKind::Not(Box::new(value)) };
                 return Ok(Value { ty: Type::Enum(of.clone()), kind: ValueKind::Not(Box::new(is_zero)) });
+            }
+            CType::Enum(of) if matches!(value.kind, ValueKind::Int(n) if of.name_of(n).is_none()) => {
+                let ValueKind::Int(n) = value.kind else { return self.unknown() };
+                let name = of.name.trim_start_matches("enum ");
+                return self.error(span, format!("Enum: {name} doesn't contain a variant value of {}", n as i64));
             }
             CType::Void => return self.error(span, "Cannot cast to 'void'"),
             to => match number_type(to) {

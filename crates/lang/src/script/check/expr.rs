@@ -7,8 +7,8 @@ use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::number;
 use super::super::types::{NAME, POINT, Type};
 use super::aggregate::readable;
-use super::memory::{array, bytes_at, times};
-use super::{Checker, Checking, advice, literal};
+use super::memory::{COMPARED, array, bytes_at, same_data, times};
+use super::{Checker, Checking, advice, known, literal};
 
 pub(super) fn int(value: u64) -> Value {
     let ty = if i64::try_from(value).is_ok() { Type::INT } else { Type::UINT };
@@ -152,6 +152,12 @@ impl Checker<'_> {
                     self.item(of, name, span)
                 }
                 (None, ExprKind::Index(of, index)) => match (self.expr(of)?, self.expr(index)?) {
+                    (Value { ty: Type::Text(len), .. }, Value { kind: ValueKind::Int(n), .. })
+                        if self.last && n > len as u64 =>
+                    {
+                        let (n, size) = (n as i64, len + 1);
+                        self.error(span, format!("the index {n} is out of bounds for array of size {size}"))
+                    }
                     (of @ Value { ty: Type::Text(_), .. }, at) if at.ty.is_int() => {
                         let kind = ValueKind::CharOf(Box::new(of), Box::new(at));
                         Ok(Value { ty: Type::Int { bytes: 1, signed: true }, kind })
@@ -201,7 +207,13 @@ impl Checker<'_> {
             return self.address(of, span);
         }
         let value = self.expr(of)?;
-        if !value.ty.is_int() {
+        // `~true` is true again, and an address with a sign is none.
+        let means_nothing = match op {
+            UnaryOp::Invert => value.ty.is_bool() || matches!(value.ty, Type::Pointer(_)),
+            UnaryOp::Negate => matches!(value.ty, Type::Pointer(_)),
+            _ => false,
+        };
+        if !value.ty.is_int() || means_nothing {
             let message =
                 format!("The {} operator can not be used on expressions of type '{}'", op.text(), value.ty.name());
             return self.error(span, message);
@@ -237,6 +249,17 @@ impl Checker<'_> {
             }
             _ => (a, b),
         };
+        if let Some(known) = known_texts(op, &a.kind, &b.kind) {
+            return Ok(known);
+        }
+        if let (Type::Data { ty: CType::Array(..), size: size @ 1..=COMPARED }, BinaryOp::Eq | BinaryOp::Ne) =
+            (&a.ty, op)
+        {
+            if a.ty == b.ty {
+                let same = same_data(&a, &b, *size);
+                return Ok(if op == BinaryOp::Eq { same } else { truth(ValueKind::Not(Box::new(same))) });
+            }
+        }
         let comparable = match (&a.ty, &b.ty) {
             (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_)) => true,
             (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
@@ -251,6 +274,9 @@ impl Checker<'_> {
         };
         if comparable {
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);
+            if let (Some(same), BinaryOp::Eq | BinaryOp::Ne) = (known::same(&a.kind, &b.kind), op) {
+                return Ok(truth(ValueKind::Int((same == (op == BinaryOp::Eq)).into())));
+            }
             return match op {
                 BinaryOp::Eq => Ok(truth(same(a, b))),
                 BinaryOp::Ne => {
@@ -287,6 +313,11 @@ impl Checker<'_> {
             let sum = self.binary(op, a, b, span)?;
             return Ok(Value { ty: Type::Pointer(to), ..sum });
         }
+        if !op.is_comparison() && [&a.ty, &b.ty].iter().any(|ty| matches!(ty, Type::Pointer(_))) {
+            let (a, b) = (a.ty.name(), b.ty.name());
+            let message = format!("The {} operator can not be used on expressions of types '{a}', '{b}'", op.text());
+            return self.error_with(span, message, "a pointer is a number as (uint64)$p");
+        }
         // A literal takes the sign of what it is combined with.
         let is_literal = |value: &Value| matches!(value.kind, ValueKind::Int(n) if i64::try_from(n).is_ok());
         let unsigned = match (a.ty.is_unsigned(), b.ty.is_unsigned()) {
@@ -303,6 +334,9 @@ impl Checker<'_> {
             _ => Type::INT,
         };
         if let (ValueKind::Int(x), ValueKind::Int(y)) = (&a.kind, &b.kind) {
+            if matches!(op, BinaryOp::Shl | BinaryOp::Shr) && *y >= 64 {
+                return self.error(span, NO_LITERAL);
+            }
             if let Some(value) = literal::fold(op, unsigned, *x, *y) {
                 return Ok(Value { ty, kind: ValueKind::Int(value) });
             }
@@ -343,9 +377,7 @@ impl Checker<'_> {
     /// The number that an expression of literals is, which must fit.
     fn literals(&mut self, expr: &Expr) -> Checking<Option<i128>> {
         match literal::exact(expr) {
-            Some(Err(literal::Overflow)) => {
-                self.error(expr.span, "unable to fold literals due to overflow or underflow")
-            }
+            Some(Err(literal::Overflow)) => self.error(expr.span, NO_LITERAL),
             number => Ok(number.and_then(Result::ok)),
         }
     }
@@ -359,8 +391,8 @@ impl Checker<'_> {
         span: Span,
     ) -> Checking<Option<(Value, Value, Box<CType>)>> {
         let (pointer, number, to) = match (op, &a.ty, &b.ty) {
-            (BinaryOp::Add | BinaryOp::Sub, Type::Pointer(to), Type::Int { .. }) => (a, b, to),
-            (BinaryOp::Add, Type::Int { .. }, Type::Pointer(to)) => (b, a, to),
+            (BinaryOp::Add | BinaryOp::Sub, Type::Pointer(to), Type::Int { .. } | Type::Enum(_)) => (a, b, to),
+            (BinaryOp::Add, Type::Int { .. } | Type::Enum(_), Type::Pointer(to)) => (b, a, to),
             _ => return Ok(None),
         };
         let size = self.size(to, span)?;
@@ -400,6 +432,31 @@ impl Checker<'_> {
         };
         Ok(Value { ty, kind: ValueKind::Ternary(Box::new(condition), Box::new(then), Box::new(otherwise)) })
     }
+}
+
+/// What is calculated from literals is no number of 64 bits.
+const NO_LITERAL: &str = "unable to fold literals due to overflow or underflow";
+
+/// An operation on texts that are known: their order, `"a" + "b"`, and `"abc" + 1`, which is
+/// `"bc"`.
+fn known_texts(op: BinaryOp, a: &ValueKind, b: &ValueKind) -> Option<Value> {
+    let (ValueKind::Text(a), b) = (a, b) else { return None };
+    let b = match (b, op) {
+        (ValueKind::Text(b), _) => b,
+        (ValueKind::Int(n), BinaryOp::Add) => {
+            return Some(text(a.get(usize::try_from(*n).ok()?..).unwrap_or_default().to_vec()));
+        }
+        _ => return None,
+    };
+    let holds = match op {
+        BinaryOp::Add => return Some(text([&a[..], b].concat())),
+        BinaryOp::Lt => a < b,
+        BinaryOp::Le => a <= b,
+        BinaryOp::Gt => a > b,
+        BinaryOp::Ge => a >= b,
+        _ => return None,
+    };
+    Some(truth(ValueKind::Int(holds.into())))
 }
 
 /// What `&$x` and `&@m` are the address of.

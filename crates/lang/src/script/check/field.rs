@@ -32,12 +32,10 @@ impl Checker<'_> {
                 match pointer.ty {
                     Type::Pointer(to) => Place::new(Base::Address(Value { ty: Type::UINT, ..pointer }), *to),
                     Type::None if !self.last => return self.unknown(),
-                    ty if ty.is_int() => {
-                        return self.error_with(
-                            expr.span,
-                            "Can not dereference a value that is no pointer",
-                            "say what is there, for example *(uint32 *)arg0",
-                        );
+                    // What is there is not said: a word.
+                    ref ty if ty.is_int() && !ty.is_bool() => {
+                        let word = CType::Int { bytes: 8, signed: false };
+                        Place::new(Base::Address(Value { ty: Type::UINT, ..pointer }), word)
                     }
                     ty => {
                         let message = format!("The * operator can not be used on expressions of type '{}'", ty.name());
@@ -232,7 +230,7 @@ impl Checker<'_> {
             // A `typedef` of the program, if it is nothing else.
             let found = self.found.len();
             if self.expr(expr).is_err() {
-                let name = TypeName { keyword: "", name: name.clone(), stars: 0, length: None };
+                let name = TypeName { keyword: "", name: name.clone(), stars: 0, length: None, pointers: 0 };
                 let ty = self.ctype(&name, expr.span);
                 // What says nothing is left out.
                 let unknown = self.found.get(found).and_then(|first| first.unknown.as_deref());
@@ -249,7 +247,10 @@ impl Checker<'_> {
         if let Some(place) = self.place(expr)? {
             return Ok(place.ty);
         }
-        let ty = self.expr(expr)?.ty;
+        let ty = match self.key_type(expr)? {
+            Some(ty) => ty,
+            None => self.measured(|checker| checker.expr(expr))?.ty,
+        };
         Ok(match ty {
             Type::Int { bytes, signed } => CType::Int { bytes, signed },
             Type::Pointer(of) => CType::Pointer(of),

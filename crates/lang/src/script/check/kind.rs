@@ -28,6 +28,16 @@ impl Checker<'_> {
         Ok(truth(ValueKind::Int(is.into())))
     }
 
+    /// `is_scalar(@m)`: whether the map has no keys.
+    pub(super) fn is_scalar(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("is_scalar", args, 1, 1, span)?;
+        let map = self.map_argument("is_scalar", &args[0])?;
+        match &self.maps[map].keys {
+            Some(keys) => Ok(truth(ValueKind::Int(keys.is_empty().into()))),
+            None => self.unknown(),
+        }
+    }
+
     /// `strcap(text)`: how long it may be.
     pub(super) fn strcap(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("strcap", args, 1, 1, span)?;

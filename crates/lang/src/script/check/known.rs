@@ -15,12 +15,12 @@ impl Checker<'_> {
         self.arguments("comptime", args, 1, 1, span)?;
         let value = self.expr(&args[0])?;
         match value.kind {
-            ValueKind::Int(_) | ValueKind::Text(_) => Ok(value),
+            _ if is_known(&value.kind) => Ok(value),
             _ if value.ty == Type::None && !self.last => self.unknown(),
             _ => self.error_with(
                 args[0].span,
                 "comptime needs a value that is known before the script runs",
-                "literals, $1, getopt(), sizeof(), is_str() and what is calculated from them are known",
+                "literals, $1, getopt(), sizeof(), typeinfo(), is_str() and what is calculated from them are known",
             ),
         }
     }
@@ -39,7 +39,10 @@ impl Checker<'_> {
     pub(super) fn type_info(&mut self, of: &Sized, span: Span) -> Checking<Value> {
         let (base, full) = match of {
             Sized::Expr(expr) if self.place(expr)?.is_none() => {
-                let ty = self.expr(expr)?.ty;
+                let ty = match self.key_type(expr)? {
+                    Some(ty) => ty,
+                    None => self.measured(|checker| checker.expr(expr))?.ty,
+                };
                 if ty == Type::None {
                     return if self.last { self.error(span, "typeinfo() expects a value") } else { self.unknown() };
                 }
@@ -97,6 +100,28 @@ impl Checker<'_> {
             }
             _ => None,
         })
+    }
+}
+
+/// Whether it is a number, a text, or a tuple of them, that is known before anything runs.
+pub(super) fn is_known(kind: &ValueKind) -> bool {
+    match kind {
+        ValueKind::Int(_) | ValueKind::Text(_) => true,
+        ValueKind::Tuple(items) => items.iter().all(|item| is_known(&item.kind)),
+        _ => false,
+    }
+}
+
+/// Whether two values are the same; `None`: one of them is not known before anything runs.
+pub(super) fn same(a: &ValueKind, b: &ValueKind) -> Option<bool> {
+    match (a, b) {
+        (ValueKind::Int(a), ValueKind::Int(b)) => Some(a == b),
+        (ValueKind::Text(a), ValueKind::Text(b)) => Some(a == b),
+        (ValueKind::Tuple(a), ValueKind::Tuple(b)) => {
+            let all: Option<Vec<bool>> = a.iter().zip(b).map(|(a, b)| same(&a.kind, &b.kind)).collect();
+            Some(a.len() == b.len() && all?.into_iter().all(|same| same))
+        }
+        _ => None,
     }
 }
 

@@ -71,14 +71,16 @@ impl Checker<'_> {
                 (Param::Expr(param), _) => {
                     names.exprs.insert(param, arg);
                 }
+                // What the body does to `$param` would be lost.
+                (Param::Var(_), ExprKind::Map(_, keys)) if keys.is_empty() => {
+                    return self.mismatched(name, param, "a map", arg.span);
+                }
                 (Param::Var(param), _) => {
                     let kind = StmtKind::Let { name: names.var(param), ty: None, value: Some(arg.clone()) };
                     body.push(Stmt { kind, span: arg.span });
                 }
-                (Param::Map(_), _) => {
-                    let message = format!("Macro {name}() expects a map for {}", param.text());
-                    return self.error(arg.span, message);
-                }
+                (Param::Map(_), ExprKind::Var(_)) => return self.mismatched(name, param, "a variable", arg.span),
+                (Param::Map(_), _) => return self.mismatched(name, param, "an expression", arg.span),
             }
         }
         body.extend(names.stmts(&of.body));
@@ -90,6 +92,12 @@ impl Checker<'_> {
         let result = self.block_value(&body, value.as_ref());
         self.calls.pop();
         result
+    }
+
+    fn mismatched<T>(&mut self, name: &str, param: &Param, got: &str, span: Span) -> Checking<T> {
+        let expected = if matches!(param, Param::Var(_)) { "variable" } else { "map" };
+        let param = param.text();
+        self.error(span, format!("Mismatched arg. {name}() expects a {expected} for arg {param} but got {got}."))
     }
 
     /// The same as a value.
@@ -106,6 +114,12 @@ impl Checker<'_> {
         self.scopes.push(HashMap::new());
         let mut ops = self.stmts(body);
         let value = match value {
+            Some(Expr { kind: ExprKind::Block(body, value), .. }) => {
+                self.block_value(body, value.as_deref()).map(|(inner, value)| {
+                    ops.extend(inner);
+                    value
+                })
+            }
             // A call that only does something is no value.
             Some(expr) => match self.last_call(expr, &mut ops) {
                 Ok(true) => Ok(None),
@@ -210,7 +224,7 @@ impl Names<'_> {
 
     fn sized(&mut self, of: &Sized) -> Box<Sized> {
         Box::new(match of {
-            Sized::Type(TypeName { keyword: "", name, stars: 0, length: None })
+            Sized::Type(TypeName { keyword: "", name, stars: 0, length: None, pointers: 0 })
                 if self.exprs.contains_key(name.as_str()) =>
             {
                 return self.sized(&Sized::Expr(Expr { kind: ExprKind::Ident(name.clone()), span: Span::default() }));

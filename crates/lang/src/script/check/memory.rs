@@ -11,6 +11,7 @@ use super::super::ctype::{CType, Definitions, Field, Layout, Layouts, Record};
 use super::super::diagnostic::Span;
 use super::super::program::{Program, Signature, Symbol};
 use super::super::types::Type;
+use super::expr::truth;
 use super::{Checker, Checking, Wrong};
 
 /// Bytes of data that is printed at most.
@@ -268,6 +269,28 @@ pub(super) fn bytes_at(address: Value, len: usize) -> Value {
     Value { ty: Type::Bytes(len), kind: ValueKind::ReadBytes(Box::new(address), Box::new(len_value)) }
 }
 
+/// Bytes of arrays that are compared at most, if not both are in the target's memory.
+pub(super) const COMPARED: usize = 64;
+
+/// Whether two pieces of data have the same bytes, words at a time.
+pub(super) fn same_data(a: &Value, b: &Value, size: usize) -> Value {
+    let (mut all, mut at) = (None, 0);
+    while at < size {
+        let bytes = [8, 4, 2].into_iter().find(|bytes| at + bytes <= size).unwrap_or(1);
+        let part = |of: &Value| {
+            let ty = Type::Int { bytes: bytes as u8, signed: false };
+            boxed(value(ty, ValueKind::Part(boxed(of.clone()), at)))
+        };
+        let same = truth(ValueKind::Binary(ast::BinaryOp::Eq, true, part(a), part(b)));
+        all = Some(match all {
+            None => same,
+            Some(all) => truth(ValueKind::Binary(ast::BinaryOp::LogicalAnd, false, boxed(all), boxed(same))),
+        });
+        at += bytes;
+    }
+    all.unwrap_or(truth(ValueKind::Int(1)))
+}
+
 /// What kind of value a number of C is.
 pub(super) fn number_type(ty: &CType) -> Option<Type> {
     Some(match ty {
@@ -316,7 +339,11 @@ impl Checker<'_> {
         for _ in 0..name.stars {
             ty = CType::Pointer(Box::new(ty));
         }
-        Ok(name.length.map_or(ty.clone(), |length| CType::Array(Box::new(ty), length)))
+        ty = name.length.map_or(ty.clone(), |length| CType::Array(Box::new(ty), length));
+        for _ in 0..name.pointers {
+            ty = CType::Pointer(Box::new(ty));
+        }
+        Ok(ty)
     }
 
     /// A member, also of what has no name in it; its bit is counted from where `layout` begins.

@@ -14,6 +14,7 @@ mod each;
 mod entry;
 mod expr;
 mod field;
+mod function;
 mod ident;
 mod keys;
 mod kind;
@@ -48,6 +49,11 @@ use super::types::{Content, Type};
 /// Whether it is the name of a function that has a value.
 pub(super) fn has_value(name: &str) -> bool {
     advice::is_known(name) && !call::ACTIONS.contains(&name)
+}
+
+/// Whether the language has a value of this name, which no parameter of a macro may hide.
+pub(super) fn is_builtin(name: &str) -> bool {
+    matches!(name, "pid" | "tid" | "args" | "nsecs" | "ustack")
 }
 
 /// Rounds after which the types of maps must be known: those that are used before they are assigned
@@ -145,6 +151,10 @@ struct Checker<'a> {
     scopes: Vec<HashMap<String, usize>>,
     /// Types of the variables that were declared with one.
     typed: HashMap<usize, Type>,
+    /// The function that the statement is in.
+    returns: Option<function::Returns>,
+    /// Only the type of an expression is wanted.
+    measuring: bool,
     /// Loops around the statement.
     loops: usize,
     /// Conditions around it that are known not to hold.
@@ -188,6 +198,8 @@ impl<'a> Checker<'a> {
             free: Vec::new(),
             scopes: Vec::new(),
             typed: HashMap::new(),
+            returns: None,
+            measuring: false,
             loops: 0,
             dead: 0,
             uses_own: false,
@@ -262,6 +274,9 @@ impl<'a> Checker<'a> {
         match self.out.config.set(&setting.name, &setting.value) {
             Ok(()) => Ok(()),
             Err(NoSetting::Unknown) => self.unknown_setting(&setting.name, setting.span),
+            Err(NoSetting::Environment) => {
+                self.error(setting.span, format!("{}: can only be set as an environment variable", setting.name))
+            }
             Err(NoSetting::Value(values)) => {
                 let (name, value) = (&setting.name, &setting.value);
                 if name.to_ascii_lowercase().trim_start_matches("bpftrace_") == "license" {
@@ -307,25 +322,6 @@ impl<'a> Checker<'a> {
             uses_latency: std::mem::take(&mut self.uses_latency),
             owners,
         });
-    }
-
-    /// A function is checked like a block, and nothing else is made of it.
-    fn function(&mut self, function: &ast::Function) -> Checking<()> {
-        self.points = &[];
-        self.vars = Vec::new();
-        self.free = Vec::new();
-        self.owners = Vec::new();
-        self.scopes = vec![HashMap::new()];
-        self.typed.clear();
-        let result = self.sized(&function.result, function.span).map(|_| ());
-        for (name, ty, span) in &function.params {
-            self.typed_var(name, ty, None, *span, &mut Vec::new())?;
-        }
-        self.stmts(&function.body);
-        self.walks = 0;
-        self.vars.clear();
-        self.owners.clear();
-        result
     }
 
     /// A number that says yes or no.

@@ -60,15 +60,20 @@ impl Checker<'_> {
         Ok(shown(value, net))
     }
 
-    /// `macaddr(array)`: 6 bytes.
+    /// `macaddr(array)`, `macaddr(pointer)`: 6 bytes.
     pub(super) fn macaddr(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("macaddr", args, 1, 1, span)?;
         let value = self.expr(&args[0])?;
         match octets(&value) {
             Some(6) => Ok(shown(value, Net::Mac)),
             Some(size) => self.error(args[0].span, format!("macaddr() expects 6 bytes ({size} provided)")),
+            None if value.ty.is_int() => {
+                let ty = Type::Data { ty: CType::Net(Net::Mac), size: Net::Mac.size() };
+                Ok(Value { ty, kind: ValueKind::Load(Box::new(Value { ty: Type::UINT, ..value })) })
+            }
             None => {
-                let message = format!("macaddr() only supports array arguments ({} provided)", value.ty.kind());
+                let message =
+                    format!("macaddr() only supports array or pointer arguments ({} provided)", value.ty.kind());
                 self.error(args[0].span, message)
             }
         }

@@ -49,7 +49,8 @@ impl Checker<'_> {
         let mut printed = Vec::new();
         for (value, arg) in values.into_iter().zip(&args[1..]) {
             printed.push(match value.kind {
-                ValueKind::Int(n) => Printed::Int(n),
+                ValueKind::Int(n) if value.ty.is_unsigned() => Printed::Int(n.into()),
+                ValueKind::Int(n) => Printed::Int((n as i64).into()),
                 ValueKind::Text(text) => Printed::Text(text.to_vec()),
                 _ => return self.error(arg.span, "fail() expects a literal here"),
             });

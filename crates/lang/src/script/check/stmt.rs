@@ -79,12 +79,21 @@ impl Checker<'_> {
                 }
             }
             StmtKind::If { cond, then, otherwise } => {
-                let span = cond.span;
+                let (span, cond_of) = (cond.span, cond);
                 let cond = self.expr(cond).and_then(|value| self.condition(value, span, "if()"));
                 let known = match &cond {
                     Ok(Value { kind: ValueKind::Int(n), .. }) => Some(*n != 0),
                     _ => None,
                 };
+                // What `comptime` rules out need not even be right.
+                if is_comptime(cond_of) {
+                    match known {
+                        Some(true) => ops.extend(self.scope(then)),
+                        Some(false) => ops.extend(self.scope(otherwise)),
+                        None => {}
+                    }
+                    return cond.map(|_| ());
+                }
                 let then = self.branch(then, known != Some(false));
                 let otherwise = self.branch(otherwise, known != Some(true));
                 ops.push(Op::If(cond?, then, otherwise));
@@ -108,6 +117,10 @@ impl Checker<'_> {
                     _ => self.error(span, "invalid unroll value"),
                 }
             }
+            StmtKind::Return(value) if self.returns.is_some() => {
+                ops.push(Op::Return);
+                self.returned(value.as_ref(), stmt.span)
+            }
             StmtKind::Return(None) => {
                 ops.push(Op::Return);
                 Ok(())
@@ -121,7 +134,11 @@ impl Checker<'_> {
                 Ok(())
             }
             StmtKind::Return(Some(value)) => {
-                let value = self.expr(value)?;
+                let (span, value) = (value.span, self.expr(value)?);
+                if !value.ty.is_int() && value.ty != Type::None {
+                    let message = format!("a probe returns an integer ({} provided)", value.ty.kind());
+                    return self.error(span, message);
+                }
                 ops.extend([Op::Eval(value), Op::Return]);
                 Ok(())
             }
@@ -282,6 +299,11 @@ impl Checker<'_> {
 /// Whether it is a call that only does something.
 fn is_action(expr: &Expr) -> bool {
     matches!(&expr.kind, ExprKind::Call(name, _) if super::call::ACTIONS.contains(&&**name))
+}
+
+/// Whether it is `comptime x`.
+fn is_comptime(expr: &Expr) -> bool {
+    matches!(&expr.kind, ExprKind::Call(name, _) if name == "comptime")
 }
 
 /// Whether nothing runs behind a statement.

@@ -60,19 +60,13 @@ impl Checker<'_> {
             return if of.ty == Type::None && !self.last { self.unknown() } else { self.error(span, message) };
         };
         match name.parse::<usize>() {
-            Ok(index) if index < types.len() => {
-                let ty = types[index].clone();
-                Ok(Value { ty, kind: ValueKind::Item(Box::new(of), index) })
-            }
+            Ok(index) if index < types.len() => Ok(part(of, index)),
             Ok(index) => {
                 let count = types.len();
                 self.error(span, format!("Invalid tuple index: {index}. Found {count} elements in tuple."))
             }
             Err(_) => match types.names().iter().position(|known| known == name) {
-                Some(index) => {
-                    let ty = types[index].clone();
-                    Ok(Value { ty, kind: ValueKind::Item(Box::new(of), index) })
-                }
+                Some(index) => Ok(part(of, index)),
                 None if types.names().is_empty() => self.error(span, format!("Invalid tuple index: {name}")),
                 None => {
                     let hint = format!("there are {}", types.names().join(", "));
@@ -80,5 +74,18 @@ impl Checker<'_> {
                 }
             },
         }
+    }
+}
+
+/// A part of a tuple. Of one that is known before anything runs, so is the part.
+fn part(of: Value, index: usize) -> Value {
+    let is_known = super::known::is_known(&of.kind);
+    match (of.ty, of.kind) {
+        (_, ValueKind::Tuple(mut items)) if is_known => items.swap_remove(index),
+        (Type::Tuple(types), kind) => {
+            let ty = types[index].clone();
+            Value { ty: ty.clone(), kind: ValueKind::Item(Box::new(Value { ty: Type::Tuple(types), kind }), index) }
+        }
+        (ty, kind) => Value { ty, kind },
     }
 }

@@ -41,9 +41,9 @@ impl Checker<'_> {
     }
 
     /// The type that a variable is declared with.
-    fn declared_type(&mut self, ty: &Sized, span: Span) -> Checking<Type> {
+    pub(super) fn declared_type(&mut self, ty: &Sized, span: Span) -> Checking<Type> {
         match ty {
-            Sized::Type(TypeName { keyword: "", name, stars: 0, length }) if name == "string" => {
+            Sized::Type(TypeName { keyword: "", name, stars: 0, length, pointers: 0 }) if name == "string" => {
                 // A NUL ends it.
                 Ok(Type::Text(length.unwrap_or(1).saturating_sub(1).min(self.out.config.max_strlen as u64) as usize))
             }
@@ -64,20 +64,9 @@ impl Checker<'_> {
     /// The type of an expression, which is not evaluated; of a map with keys, that of its keys.
     fn type_of(&mut self, of: &Expr) -> Checking<Type> {
         let read: Vec<bool> = self.maps.iter().map(|map| map.read).collect();
-        let ty = match &of.kind {
-            ExprKind::Map(name, keys) if keys.is_empty() => {
-                let map = self.map(name);
-                match self.maps[map].keys.as_deref() {
-                    None | Some([]) => None,
-                    Some([key]) => Some(key.clone()),
-                    Some(keys) => Some(Type::Tuple(keys.to_vec().into())),
-                }
-            }
-            _ => None,
-        };
-        let ty = match ty {
+        let ty = match self.key_type(of)? {
             Some(ty) => ty,
-            None => self.expr(of)?.ty,
+            None => self.measured(|checker| checker.expr(of))?.ty,
         };
         // Nobody has read it for that.
         self.maps.iter_mut().zip(read).for_each(|(map, read)| map.read = read);
@@ -85,6 +74,30 @@ impl Checker<'_> {
             Type::None if self.last => self.error(of.span, "typeof() expects something that has a value"),
             ty => Ok(ty),
         }
+    }
+
+    /// An expression of which only the type is wanted: it is not evaluated.
+    pub(super) fn measured<T>(&mut self, check: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = std::mem::replace(&mut self.measuring, true);
+        let checked = check(self);
+        self.measuring = outer;
+        checked
+    }
+
+    /// The type of the keys of a map that has some.
+    pub(super) fn key_type(&mut self, of: &Expr) -> Checking<Option<Type>> {
+        let ExprKind::Map(name, keys) = &of.kind else { return Ok(None) };
+        if !keys.is_empty() {
+            return Ok(None);
+        }
+        let map = self.map(name);
+        Ok(match self.maps[map].keys.as_deref() {
+            // They may be said further down.
+            None if !self.last => return self.unknown(),
+            None | Some([]) => None,
+            Some([key]) => Some(key.clone()),
+            Some(keys) => Some(Type::Tuple(keys.to_vec().into())),
+        })
     }
 
     /// A value as the variable holds it that it is assigned to.

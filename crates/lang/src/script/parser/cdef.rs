@@ -95,7 +95,10 @@ impl Parser<'_> {
     }
 
     fn qualifiers(&mut self) -> Parsed<()> {
-        while self.eat_word("const")? || self.eat_word("volatile")? || self.eat_word("__restrict")? {}
+        let words = ["const", "volatile", "restrict", "__restrict"];
+        while matches!(self.peek()?, TokenKind::Ident(word) if words.contains(&&**word)) {
+            self.next()?;
+        }
         Ok(())
     }
 
@@ -192,6 +195,7 @@ impl Parser<'_> {
             return Err(self.unexpected(", expecting {"));
         }
         let span = start.to(self.last);
+        let named = self.attribute()?;
         let full = match &name {
             Some(name) => format!("{keyword} {name}"),
             None => format!("{keyword} (anonymous {})", self.types.anonymous),
@@ -203,8 +207,8 @@ impl Parser<'_> {
         }
         let members = self.deeper(|parser| parser.members())?;
         let behind = self.attribute()?;
-        let mut layout = self.lay_out(&members, is_union, before.packed || behind.packed)?;
-        layout.align = layout.align.max(before.align).max(behind.align);
+        let mut layout = self.lay_out(&members, is_union, before.packed || named.packed || behind.packed)?;
+        layout.align = layout.align.max(before.align).max(named.align).max(behind.align);
         layout.size = layout.size.next_multiple_of(layout.align);
         if self.types.layouts.contains_key(&record.key()) {
             return Err(Diagnostic::error(span, format!("redefinition of '{}'", record.name)));

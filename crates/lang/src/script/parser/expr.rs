@@ -192,6 +192,7 @@ impl Parser<'_> {
         if words.is_empty() {
             return Err(self.unexpected(", expecting a type"));
         }
+        let stars = self.stars()?;
         let length = if self.eat("[")? {
             let length = match self.peek()? {
                 TokenKind::Int(n) => *n,
@@ -207,11 +208,16 @@ impl Parser<'_> {
         } else {
             None
         };
+        let pointers = self.stars()?;
+        Ok(TypeName { keyword, name: words.join(" "), stars, length, pointers })
+    }
+
+    fn stars(&mut self) -> Parsed<u32> {
         let mut stars = 0;
         while self.eat("*")? {
             stars += 1;
         }
-        Ok(TypeName { keyword, name: words.join(" "), stars, length })
+        Ok(stars)
     }
 
     fn postfix(&mut self) -> Parsed<Expr> {
@@ -286,7 +292,7 @@ impl Parser<'_> {
                 self.next()?;
                 match self.defines.get(&name).cloned() {
                     Some(value) => value,
-                    None if name == "comptime" && !self.is("(")? => self.comptime()?,
+                    None if name == "comptime" => self.comptime()?,
                     None if MEASURES.contains(&&*name) && self.eat("(")? => {
                         let slash = std::mem::take(&mut self.no_slash);
                         let measure = self.measure(&name, start);
@@ -355,8 +361,10 @@ impl Parser<'_> {
             names.push(name);
             self.expect("=")?;
             items.push(self.expr()?);
-            if !self.is(")")? && !self.eat(",")? {
-                return Err(self.unexpected(", expecting , or )"));
+            match (self.eat(",")?, self.is(")")?) {
+                (false, false) => return Err(self.unexpected(", expecting , or )")),
+                (true, true) => return Err(self.unexpected(", expecting the name of a field")),
+                _ => {}
             }
         }
         Ok(ExprKind::Record(names, items))
@@ -382,7 +390,7 @@ impl Parser<'_> {
 
     /// `comptime x`
     fn comptime(&mut self) -> Parsed<ExprKind> {
-        let of = self.deeper(Parser::expr)?;
+        let of = self.deeper(Parser::unary)?;
         Ok(ExprKind::Call("comptime".to_owned(), vec![of]))
     }
 
@@ -394,7 +402,7 @@ impl Parser<'_> {
         let of = self.sized()?;
         self.expect(",")?;
         let names = self.member_names()?;
-        let uint64 = TypeName { keyword: "", name: "uint64".to_owned(), stars: 0, length: None };
+        let uint64 = TypeName { keyword: "", name: "uint64".to_owned(), stars: 0, length: None, pointers: 0 };
         let Sized::Type(name) = &of else {
             let error = Diagnostic::error(span, "container_of() expects a type as its second argument");
             return Err(error.hint("container_of($member, typeof(struct NAME), member)"));

@@ -22,17 +22,26 @@ impl Parser<'_> {
                 self.expect(",")?;
             }
             let token = self.next()?;
-            params.push(match token.kind {
-                TokenKind::Var(name) => Param::Var(name),
-                TokenKind::Map(name) => Param::Map(name),
-                TokenKind::Ident(name) => Param::Expr(name),
+            let (param, kind) = match token.kind {
+                TokenKind::Var(name) => (Param::Var(name), "Variable"),
+                TokenKind::Map(name) => (Param::Map(name), "Map"),
+                TokenKind::Ident(name) if check::is_builtin(&name) => {
+                    let message = format!("builtin '{name}' can't be used as a macro argument");
+                    return Err(Diagnostic::error(token.span, message));
+                }
+                TokenKind::Ident(name) => (Param::Expr(name), "Ident"),
                 _ => {
                     return Err(Diagnostic::error(
                         token.span,
                         "syntax error, expecting a parameter: $name, @name or name",
                     ));
                 }
-            });
+            };
+            if params.contains(&param) {
+                let message = format!("{kind} for macro argument has already been used: {}", param.text());
+                return Err(Diagnostic::error(token.span, message));
+            }
+            params.push(param);
         }
         let (mut body, ended) = self.open_braces()?;
         // An `if` stays a statement: the macro may be called as one.

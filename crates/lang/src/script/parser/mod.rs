@@ -320,7 +320,9 @@ impl<'s> Parser<'s> {
                 _ => return Err(Diagnostic::error(value.span, "syntax error, expecting a value")),
             };
             settings.push(Setting { name, value: text, span: token.span.to(value.span) });
-            self.eat(";")?;
+            if !self.eat(";")? && !self.is("}")? {
+                return Err(self.unexpected(", expecting ; or }"));
+            }
         }
         Ok(())
     }

@@ -46,8 +46,24 @@ impl Parser<'_> {
                 }
             },
         };
-        if !self.declared.iter().any(|known| known.name == name) {
-            self.declared.push(Declared { name, default: shown, description, wrong });
+        match self.declared.iter().find(|known| known.name == name) {
+            None => self.declared.push(Declared { name, default: shown, description, wrong }),
+            Some(known) if known.default != shown => {
+                let message = format!(
+                    "Command line option '{name}' needs to have the same default value in all places it is used. \
+                     Previous default value: {}",
+                    known.default
+                );
+                return Err(Diagnostic::error(span, message));
+            }
+            Some(known) if known.description != description => {
+                let message = format!(
+                    "Command line option '{name}' must have the same description in all places it's used. Hint: You \
+                     can wrap it in a macro"
+                );
+                return Err(Diagnostic::error(span, message));
+            }
+            Some(_) => {}
         }
         Ok(value)
     }

@@ -221,9 +221,18 @@ fn check(point: &Point) -> Parsed<()> {
             error(format!("{} probe has no name behind the last colon", point.provider.name()))
         }
         Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => wrong_fields(point),
+        Provider::Uretprobe if has_offset(&point.fields[count - 1]) => {
+            error("Offset not allowed: a uretprobe is where a function returns".to_owned())
+        }
         Provider::Usdt if !(2..=3).contains(&count) => wrong_fields(point),
         _ => Ok(()),
     }
+}
+
+/// Whether it is `name+4`.
+fn has_offset(name: &Field) -> bool {
+    let offset = name.text.rsplit_once('+').map(|(_, offset)| offset);
+    !name.quoted && offset.is_some_and(|offset| super::super::lexer::number(offset).is_some())
 }
 
 /// The signals that `self:signal:…` may name.

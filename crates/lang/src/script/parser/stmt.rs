@@ -66,7 +66,7 @@ impl Parser<'_> {
             "for" => self.for_loop()?,
             "while" => {
                 self.next()?;
-                let cond = self.parenthesized()?;
+                let cond = self.expr()?;
                 StmtKind::While { cond, body: self.braces()? }
             }
             "unroll" => {
