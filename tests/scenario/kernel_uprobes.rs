@@ -194,7 +194,7 @@ pub fn handlers_see_the_state_in_front_of_the_first_instruction() {
     // `call_with` is inlined in 64-bit code: all calls come from `all`.
     let script = "u:leads:lead_* { @n[func] = count(); @sum = sum(arg0);
             @callers[usym(*(uint64 *)reg(\"sp\"))] = count();
-            if (reg(\"ip\") - uaddr(\"lead_push\") < 4096) { @near = count(); }
+            if (reg(\"ip\") - (uint64)uaddr(\"lead_push\") < 4096) { @near = count(); }
             @stack[ustack(2)] = count(); @bx = max(reg(\"bx\")); }
         ur:leads:lead_* { @ret = sum(retval); }
         interval:ms:50 { printf(\"Tracing on\\n\"); }";

@@ -150,8 +150,6 @@ pub struct BundleMap {
     /// What it is.
     pub map: sidestep_bpf::map::Map,
     /// It gets as many entries as there are probes with [`Cookie::PerProbe`] or [`Cookie::Named`].
-    /// An array with a value per thread has one value for all threads where it would be too large
-    /// otherwise, so programs change it by atomic additions.
     pub per_probe: bool,
 }
 

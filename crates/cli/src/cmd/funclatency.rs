@@ -64,7 +64,9 @@ out:
 fn bundle(per_function: bool) -> anyhow::Result<Bundle> {
     let map = Map {
         name: "latencies".to_owned(),
-        kind: MapKind::PercpuArray,
+        // A histogram has 4 KiB: one for each function and each thread is too much, so the threads
+        // share those of the functions.
+        kind: if per_function { MapKind::Array } else { MapKind::PercpuArray },
         key_size: 4,
         value_size: (Histogram::CELLS * 8) as u32,
         max_entries: 1,

@@ -1,6 +1,6 @@
 //! How large a session's memory is made: before anything is mapped, for what is there and may come.
 
-use sidestep_bpf::map::{Map, MapKind};
+use sidestep_bpf::map::Map;
 use sidestep_sys::arch::Word;
 
 use super::Installer;
@@ -86,23 +86,12 @@ impl Installer {
             0 if !self.bundle.prints() => 0,
             wanted => (wanted as usize).clamp(asked, RING_MAX).next_power_of_two() as u64,
         };
-        let limit = self.options.protection.max_memory;
-        let lay_out = |needs: &Needs| {
-            let layout = Layout::new(needs).ok_or(SessionError::MapsTooLarge)?;
-            match limit {
-                Some(limit) => layout.within(limit).map_err(|needed| SessionError::MemoryLimit { needed, limit }),
-                None => Ok(layout),
-            }
+        let needs = Needs { probes, maps, ring_len };
+        let layout = Layout::new(&needs).ok_or(SessionError::MapsTooLarge)?;
+        let layout = match self.options.protection.max_memory {
+            Some(limit) => layout.within(limit).map_err(|needed| SessionError::MemoryLimit { needed, limit })?,
+            None => layout,
         };
-        let mut needs = Needs { probes, maps, ring_len };
-        let layout = lay_out(&needs).or_else(|error| {
-            let wide = needs.maps.iter_mut().zip(&self.bundle.maps);
-            let wide = wide.filter(|(map, bundled)| bundled.per_probe && map.kind == MapKind::PercpuArray);
-            match wide.map(|(map, _)| map.kind = MapKind::Array).count() {
-                0 => Err(error),
-                _ => lay_out(&needs),
-            }
-        })?;
         self.registry.borrow_mut().layout = Some((layout, needs.maps));
         Ok(())
     }
