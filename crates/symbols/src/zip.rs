@@ -45,9 +45,9 @@ pub fn joined(archive: &Path, member: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// A path whose links are followed; of a member, those of its archive. A path that leads through
-/// the root of a process in another mount namespace (`/proc/PID/root/…`) stays: what the link says
-/// is a path there, and here it is another file, or none.
+/// A path whose links are followed; of a member, those of its archive. A path through the root of
+/// a process in another mount namespace (`/proc/PID/root/...`) stays as it is. The link names a
+/// path in that namespace. Here the same path is another file, or no file.
 ///
 /// # Errors
 /// There is no such file.
