@@ -123,11 +123,11 @@ impl Maps<'_> {
             return Vec::new();
         };
         let words = desc.stride / 8;
-        let mut sums = vec![0u64; words as usize];
         if self.maps[map].kind == MapKind::Array {
             let values = self.shared.words(desc.data + index * desc.stride, words);
             return values.iter().map(|word| word.load(Ordering::Relaxed)).collect();
         }
+        let mut sums = vec![0u64; words as usize];
         for (_, cells) in self.threads() {
             for (sum, word) in sums.iter_mut().zip(cells.words(desc.cells + index * desc.stride, words)) {
                 *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
