@@ -50,11 +50,15 @@ pub(super) const ACTIONS: &[&str] = &[
 /// Builtins that have a second name in bpftrace's library.
 const BUILTINS: &[&str] = &[
     "comm",
+    "cgroup",
     "cpid",
     "cpu",
+    "curtask",
+    "dw_ustack",
     "elapsed",
     "func",
     "gid",
+    "jiffies",
     "ncpus",
     "probe",
     "probetype",
@@ -69,10 +73,10 @@ const BUILTINS: &[&str] = &[
 /// A builtin's name without `__builtin_`. Stacks are always unwound by tables, as those of
 /// `dw_ustack` are.
 pub(super) fn plain_name(name: &str) -> &str {
-    if name == "dw_ustack" {
-        return "ustack";
+    match name.strip_prefix("__builtin_").filter(|name| BUILTINS.contains(name)).unwrap_or(name) {
+        "dw_ustack" => "ustack",
+        name => name,
     }
-    name.strip_prefix("__builtin_").filter(|name| BUILTINS.contains(name)).unwrap_or(name)
 }
 
 /// Most arguments of functions that take the keys of a map.

@@ -1,7 +1,7 @@
 //! Entries of maps: the keys and their types.
 
 use super::super::ast::{Expr, ExprKind};
-use super::super::checked::{Entry, Value};
+use super::super::checked::{Entry, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::number::{New, grow};
 use super::super::types::Type;
@@ -18,15 +18,23 @@ impl Checker<'_> {
             keys => keys,
         };
         let mut values = Vec::new();
-        for key in keys {
-            values.push(self.key(key)?);
+        for (n, key) in keys.iter().enumerate() {
+            let known = self.maps[map].keys.as_ref().and_then(|keys| keys.get(n)).cloned();
+            values.push(self.key(key, known.unwrap_or(Type::None))?);
         }
         self.set_keys(map, &values, span)?;
         Ok(Entry { map, keys: values, read: None })
     }
 
-    fn key(&mut self, key: &Expr) -> Checking<Value> {
+    /// A key; the fields of a record are in the order that `known` has.
+    fn key(&mut self, key: &Expr, known: Type) -> Checking<Value> {
+        let kept = self.record_var(key);
         let value = self.expr(key)?;
+        let mut ops = Vec::new();
+        let value = match self.in_order(value, &known, kept, &mut ops) {
+            value if ops.is_empty() => value,
+            value => Value { ty: value.ty.clone(), kind: ValueKind::After(ops, Box::new(value)) },
+        };
         match &value.ty {
             Type::None => self.error(key.span, "a key must have a value"),
             ty => {
