@@ -77,6 +77,7 @@ const RECIPES: &[Recipe] = &[
     recipe("torture", CC, &["torture.c", "short_asm.S"]),
     recipe("leads", CC, &["leads.c", "leads_asm.S"]),
     recipe("trap", CC, &["trap.c"]),
+    recipe("masks", CC, &["masks.c"]),
     recipe("altstack", CC, &["altstack.c"]),
     recipe("faults", CC, &["faults.c"]),
     recipe("faults-static", &["cc", "-O2", "-static", "-pthread", CALLS], &["faults.c"]),

@@ -35,6 +35,7 @@ mod lent;
 mod limits;
 mod listing;
 mod many;
+mod masks;
 mod members;
 mod post;
 mod printed;

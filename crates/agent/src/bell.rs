@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use sidestep_wire::{Bell, Question, Regs};
 
 use crate::arch::{self, argument, nr};
+use crate::blocked;
 use crate::kernel::{self, wake};
 use crate::memory::Agent;
 
@@ -15,7 +16,8 @@ const LOOK: u64 = 100_000_000;
 /// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
 
-/// The process is about to execute another program, if it does: the controller follows it there.
+/// The process is about to execute another program, if it does: the controller follows it there, if
+/// it follows children, and the program gets its mask back.
 /// Comes back only if that fails; the program then makes the same call once more, and gets the
 /// error.
 #[cold]
@@ -24,12 +26,19 @@ pub fn execute(agent: Agent, frame: &mut Regs) {
     let mut arg = |index| *argument(frame, index);
     let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
     let path = if frame.call_number() == nr::EXECVE { args[0] } else { args[1] };
-    if agent.private().follow == 0 || !ask(bell, Question::Exec, path) {
+    let follows = agent.private().follow != 0 && ask(bell, Question::Exec, path);
+    let mask = blocked::give_back(agent);
+    if !follows && mask.is_none() {
         return;
     }
     // SAFETY: the program's own call, with its own arguments.
     unsafe { arch::syscall(frame.call_number(), args) };
-    ask(bell, Question::NoExec, 0);
+    if let Some(mask) = mask {
+        kernel::set_mask(mask);
+    }
+    if follows {
+        ask(bell, Question::NoExec, 0);
+    }
 }
 
 /// The dynamic loader has changed what is mapped. False: the controller has not looked at that.

@@ -63,7 +63,7 @@ pub fn call(agent: Agent, thread: Thread, frame: &mut Regs) {
 /// Can no handler of the program run as things are: is every signal that has one blocked?
 fn is_quiet(agent: Agent, thread: Thread) -> bool {
     let ours = blocked::ours(agent);
-    let closed = kernel::mask() | blocked::now(thread, kernel::mask) & ours | NEVER_BLOCKED;
+    let closed = blocked::told(agent, Some(thread), kernel::mask()) | NEVER_BLOCKED;
     (1..=NSIG).filter(|number| closed & bit(*number) == 0).all(|number| {
         let own = signal::index(number as i32).filter(|_| ours & bit(number) != 0);
         own.map_or_else(|| handler(number), |index| signal::old_action(agent, index).handler) <= SIG_IGN

@@ -14,7 +14,7 @@ use core::mem::MaybeUninit;
 use core::ptr::addr_of;
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::arch::HANDLER_MARKS;
+use sidestep_wire::masks::SEES_HANDLERS_END;
 use sidestep_wire::signals::{SIGNALS, flags, flags_for, set_of};
 use sidestep_wire::{Regs, SigAction};
 
@@ -68,12 +68,13 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
 /// the frame is older than the guards.
 fn open_frame(agent: Agent, thread: Thread, at: u64) {
     let Some(mask) = safe_read::word(agent, at) else { return };
-    let named = mask & blocked::ours(agent);
+    let masks = blocked::masks(agent);
+    let named = mask & masks.ours;
     if named != 0 {
         // SAFETY: the word was readable, and the kernel is about to take it from the program's own
         // frame, which the program may write.
-        unsafe { arch::write_word(at, mask & !named) };
-        if !is_borrower(agent) {
+        unsafe { arch::write_word(at, masks.kept(masks.told(mask))) };
+        if SEES_HANDLERS_END && !is_borrower(agent) {
             blocked::add(thread, named);
         }
     }
@@ -93,43 +94,41 @@ fn mask(agent: Agent, thread: Thread, frame: &mut Regs) {
             None => return, // the kernel says what is wrong with it
         }
     }
-    let ours = blocked::ours(agent);
-    let belief = blocked::settle(thread, kernel::mask);
-    let believed = belief.now;
-    if wanted & ours == 0 && believed == 0 {
+    let masks = blocked::masks_with(agent, if set == 0 { 0 } else { wanted });
+    let (kept, believed) = (masks.kept(wanted), blocked::noted(thread));
+    let says_it = !SEES_HANDLERS_END && old != 0;
+    if kept == wanted && believed == 0 && !says_it {
         return;
     }
-    let marks = HANDLER_MARKS.into_iter().fold(0, |all, mark| all | mark);
-    let before = if marks == 0 { 0 } else { kernel::mask() };
-    let open = wanted & !ours;
-    let from = if set == 0 { 0 } else { addr_of!(open) as u64 };
-    // SAFETY: a set of our own, and the program's pointer for the answer, which the kernel checks.
-    let result = unsafe { arch::syscall(nr::RT_SIGPROCMASK, [how, from, old, SET_LEN, 0, 0]) };
+    let from = if set == 0 { 0 } else { addr_of!(kept) as u64 };
+    let mut before = MaybeUninit::<u64>::uninit();
+    let answer = if SEES_HANDLERS_END || old != 0 { old } else { before.as_mut_ptr() as u64 };
+    // SAFETY: sets of our own, and the program's pointer for the answer, which the kernel checks.
+    let result = unsafe { arch::syscall(nr::RT_SIGPROCMASK, [how, from, answer, SET_LEN, 0, 0]) };
     if result != 0 {
         return; // made once more by the program, it fails the same way
     }
-    if old != 0 && believed != 0 {
-        let old = old as *mut u64;
+    let after = |mask: u64, named: u64| match how {
+        SIG_SETMASK => named,
+        SIG_UNBLOCK => mask & !named,
+        _ => mask | named,
+    };
+    if answer != 0 && (believed != 0 || !SEES_HANDLERS_END) {
+        let answer = answer as *mut u64;
         // SAFETY: the kernel has just written there.
-        unsafe { *old = (*old | believed) & !belief.hidden };
+        let before = unsafe { answer.read_volatile() };
+        // SAFETY: as for the read.
+        unsafe { answer.write_volatile(masks.told(before) | believed) };
+        // A mask that a handler has made in its frame has no stand-ins yet.
+        let normal = masks.normal(before);
+        if set != 0 && normal != before {
+            kernel::set_mask(after(normal, kept));
+        }
     }
-    if set != 0 && !is_borrower(agent) {
-        let named = wanted & ours;
-        let new = match how {
-            SIG_SETMASK => named,
-            SIG_UNBLOCK => believed & !named,
-            _ => believed | named,
-        };
-        if marks != 0 {
-            let after = |mask: u64| match how {
-                SIG_SETMASK => open,
-                SIG_UNBLOCK => mask & !open,
-                _ => mask | open,
-            };
-            let asked = after(before & !belief.hidden) & marks;
-            blocked::mark(thread, &belief, new, frame.sp(), (before, after(before)), asked);
-        } else if new != believed {
-            blocked::change(thread, &belief, new, frame.sp());
+    if SEES_HANDLERS_END && set != 0 && !is_borrower(agent) {
+        let new = after(believed, wanted & masks.ours);
+        if new != believed {
+            blocked::change(thread, new, frame.sp());
         }
     }
     done(frame);
@@ -149,7 +148,7 @@ fn action(agent: Agent, frame: &mut Regs) {
     }
     match own {
         Some(index) => own_action(agent, frame, index, wanted.as_ref()),
-        None if (1..=NSIG).contains(&number) => other_action(agent, frame, wanted.as_mut(), old, ours),
+        None if (1..=NSIG).contains(&number) => other_action(agent, frame, wanted.as_mut(), old),
         None => {}
     }
 }
@@ -198,7 +197,7 @@ pub fn set_flags(agent: Agent, number: u64, program: &SigAction) {
 }
 
 /// Another signal, whose handler must not run with signals of ours blocked.
-fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old: u64, ours: u64) {
+fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old: u64) {
     let number = *argument(frame, 0);
     let bit = 1u64 << (number - 1);
     let signals = &agent.private().signals;
@@ -208,14 +207,17 @@ fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old
             believed |= set_of(signal);
         }
     }
-    let named = new.as_ref().map_or(0, |action| action.mask & ours);
-    if named == 0 && believed == 0 {
+    let wanted = new.as_ref().map_or(0, |action| action.mask);
+    let masks = blocked::masks_with(agent, wanted);
+    let (kept, named) = (masks.kept(wanted), wanted & masks.ours);
+    let says_it = !SEES_HANDLERS_END && old != 0;
+    if kept == wanted && believed == 0 && !says_it {
         return;
     }
     let kernels;
     let from = match new {
         Some(action) => {
-            action.mask &= !ours;
+            action.mask = kept;
             kernels = arch::kernel_action(action);
             addr_of!(kernels) as u64
         }
@@ -230,10 +232,10 @@ fn other_action(agent: Agent, frame: &mut Regs, new: Option<&mut SigAction>, old
         // SAFETY: the kernel has just written an action there.
         unsafe {
             let mask = (old + MASK) as *mut u64;
-            mask.write_unaligned(mask.read_unaligned() | believed);
+            mask.write_unaligned(masks.told(mask.read_unaligned()) | believed);
         }
     }
-    if from != 0 && !is_borrower(agent) {
+    if SEES_HANDLERS_END && from != 0 && !is_borrower(agent) {
         for (blocking, signal) in signals.blocking.iter().zip(SIGNALS) {
             if named & set_of(signal) != 0 {
                 blocking.fetch_or(bit, Ordering::Relaxed);
@@ -261,10 +263,10 @@ fn opened(agent: Agent, thread: Thread, set: &mut u64) {
     if *set == 0 {
         return;
     }
-    let ours = blocked::ours(agent);
     if let Some(mask) = safe_read::u64_at(agent, *set) {
-        if mask & ours != 0 {
-            *set = thread.keep([mask & !ours, 0], *set);
+        let kept = blocked::masks_with(agent, mask).kept(mask);
+        if kept != mask {
+            *set = thread.keep([kept, 0], *set);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::arch::{self, nr};
 // include/uapi/asm-generic/signal-defs.h
 const SIG_BLOCK: u64 = 0;
 const SIG_UNBLOCK: u64 = 1;
+const SIG_SETMASK: u64 = 2;
 /// Bytes of a signal set.
 pub const SET_LEN: u64 = 8;
 // include/uapi/linux/futex.h
@@ -92,6 +93,11 @@ pub fn block(signals: u64) {
 /// Takes signals out of the calling thread's mask.
 pub fn unblock(signals: u64) {
     change_mask(SIG_UNBLOCK, signals);
+}
+
+/// Gives the calling thread another mask.
+pub fn set_mask(mask: u64) {
+    change_mask(SIG_SETMASK, mask);
 }
 
 fn change_mask(how: u64, signals: u64) {

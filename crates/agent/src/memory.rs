@@ -344,22 +344,18 @@ impl Thread {
                 now: addr_of!((*at).now).read_volatile(),
                 after: addr_of!((*at).after).read_volatile(),
                 sp: addr_of!((*at).sp).read_volatile(),
-                mark: addr_of!((*at).mark).read_volatile(),
-                hidden: addr_of!((*at).hidden).read_volatile(),
             }
         }
     }
 
-    /// Sets that; what is believed now goes last.
-    #[inline(always)]
-    pub fn set_blocked(self, now: u64, after: u64, sp: u64, (mark, hidden): (u64, u64)) {
+    /// Sets that; what is believed now goes last. Numbers: a [`Blocked`] would go through an xmm
+    /// register.
+    pub fn set_blocked(self, now: u64, after: u64, sp: u64) {
         // SAFETY: `new` demands that the state stays mapped.
         unsafe {
             let at = addr_of_mut!((*self.0).blocked);
             addr_of_mut!((*at).after).write_volatile(after);
             addr_of_mut!((*at).sp).write_volatile(sp);
-            addr_of_mut!((*at).mark).write_volatile(mark);
-            addr_of_mut!((*at).hidden).write_volatile(hidden);
             addr_of_mut!((*at).now).write_volatile(now);
         }
     }

@@ -9,6 +9,7 @@
 use core::ptr::{addr_of, addr_of_mut};
 
 use sidestep_wire::SigAction;
+use sidestep_wire::masks::SEES_HANDLERS_END;
 use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
 use crate::arch::{self, BREAKPOINT_CODE, UCONTEXT_IP, load, nr};
@@ -89,7 +90,6 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     let mask_at = arch::returning_mask(nr::RT_SIGRETURN, context as u64) as *const u64;
     // SAFETY: a set in the context. The caller promises that it is what the kernel passes.
     let interrupted = unsafe { mask_at.read_unaligned() };
-    let belief = thread.map(|thread| blocked::belief(thread, || interrupted));
     let mut old = old_action(agent, index);
     if old.handler != SIG_IGN && thread.is_some_and(children::is_cleared) {
         old.handler = SIG_DFL;
@@ -101,7 +101,7 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     let dies = match old.handler {
         SIG_IGN if !forced => return 0,
         SIG_DFL | SIG_IGN => true,
-        _ => forced && belief.as_ref().is_some_and(|belief| belief.now & set != 0),
+        _ => forced && blocked::told(agent, thread, interrupted) & set != 0,
     };
     let mut hidden = None;
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
@@ -120,25 +120,19 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     if old.flags & flags::NODEFER == 0 {
         mask |= set;
     }
-    let ours = blocked::ours(agent);
-    let open = mask & !ours;
-    if open != 0 {
+    let masks = blocked::masks(agent);
+    let kept = masks.kept(mask);
+    if kept != 0 {
         // The end of the handler gives back the interrupted code's mask.
-        kernel::block(open);
+        kernel::block(kept);
     }
     if !is_borrower(agent) {
-        // Without a guard at the end of the handler, or a mark, this would last for ever.
-        // SAFETY: the caller promises that `context` is what the kernel passes.
-        let is_guarded = || unsafe { is_guarded(agent, &old, context, back) };
-        if let (Some(thread), Some(belief)) = (thread, &belief) {
-            let (new, sp) = (belief.now | mask & ours, (context as u64).wrapping_sub(1));
-            let mark = blocked::free_mark(interrupted);
-            if mark != 0 && new != belief.now {
-                kernel::block(mark);
-                let hidden = belief.hidden | mark & !open;
-                blocked::change_marked(thread, belief, new, sp, (mark, hidden));
-            } else if mark == 0 && is_guarded() {
-                blocked::change(thread, belief, new, sp);
+        if let (Some(thread), true) = (thread, SEES_HANDLERS_END) {
+            // Without a guard at the end of the handler this would last for ever.
+            // SAFETY: the caller promises that `context` is what the kernel passes.
+            if unsafe { is_guarded(agent, &old, context, back) } {
+                let new = blocked::noted(thread) | mask & masks.ours;
+                blocked::change(thread, new, (context as u64).wrapping_sub(1));
             }
         }
         if old.flags & flags::RESETHAND != 0 {

@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use sidestep_wire::lookup::{LENT, LOOKUP_BUCKETS, LOOKUP_MARKER, bucket};
+use sidestep_wire::masks::SEES_HANDLERS_END;
 use sidestep_wire::{Slot, ThreadState};
 
 use crate::arch;
@@ -106,7 +107,7 @@ pub fn returns_to(agent: Agent, thread: Thread, context: u64) {
 #[inline(never)]
 fn is_back(agent: Agent, thread: Thread) -> bool {
     let back = thread.cells() != 0 && !is_borrower(agent);
-    if back && (arch::SEES_HANDLERS_END || !may_still_lend(thread)) {
+    if back && (SEES_HANDLERS_END || !may_still_lend(thread)) {
         thread.set_counting(1);
     }
     back

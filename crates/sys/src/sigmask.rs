@@ -19,40 +19,21 @@ impl Process {
 }
 
 impl Stopped {
-    /// Unblocks a set of signals in all threads; gives those that had any blocked, with which.
-    pub fn unblock(&mut self, set: u64) -> Result<Vec<(i32, u64)>, CallError> {
+    /// The signal masks of all threads. A thread that has been killed has none.
+    pub fn masks(&mut self) -> Result<Vec<(i32, u64)>, CallError> {
         self.end_calls()?;
-        let mut were_blocked = Vec::new();
-        for thread in self.threads() {
-            // A thread that has been killed has no mask any more.
-            let Ok(mask) = ptrace::get_sigmask(thread.tid) else { continue };
-            if mask & set != 0 && ptrace::set_sigmask(thread.tid, mask & !set).is_ok() {
-                were_blocked.push((thread.tid, mask & set));
-            }
-        }
-        Ok(were_blocked)
+        Ok(self.threads().iter().filter_map(|t| Some((t.tid, ptrace::get_sigmask(t.tid).ok()?))).collect())
     }
 
-    /// Blocks a set of signals in one thread. Gives what was blocked before.
-    pub fn block(&mut self, tid: i32, set: u64) -> Result<u64, CallError> {
-        self.change_mask(tid, set, 0)
-    }
-
-    /// Blocks a set of signals in one thread, and opens another one. Gives what was blocked before.
-    pub fn change_mask(&mut self, tid: i32, closed: u64, opened: u64) -> Result<u64, CallError> {
-        let mask = self.mask(tid)?;
-        let new = (mask | closed) & !opened;
-        if new != mask {
-            // It may have been killed.
-            let _ = ptrace::set_sigmask(tid, new);
-        }
-        Ok(mask)
-    }
-
-    /// What one thread has blocked; nothing, if it has been killed.
-    pub fn mask(&mut self, tid: i32) -> Result<u64, CallError> {
-        self.end_calls()?;
-        Ok(ptrace::get_sigmask(tid).unwrap_or(0))
+    /// Gives threads other signal masks, of which the old ones are passed. Gives the old ones of
+    /// those that have changed.
+    pub fn change_masks(&mut self, new: impl Fn(i32, u64) -> u64) -> Result<Vec<(i32, u64)>, CallError> {
+        let mut changed = self.masks()?;
+        changed.retain(|(tid, old)| {
+            let new = new(*tid, *old);
+            new != *old && ptrace::set_sigmask(*tid, new).is_ok()
+        });
+        Ok(changed)
     }
 
     /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be

@@ -29,6 +29,7 @@ pub mod hash;
 pub mod header;
 pub mod lookup;
 pub mod map;
+pub mod masks;
 pub mod private;
 pub mod record;
 pub mod ring;

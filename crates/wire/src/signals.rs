@@ -64,6 +64,8 @@ pub struct Signals {
     /// it becomes empty when the session gives them up, after the program has got back what is kept
     /// here.
     pub ours: AtomicU64,
+    /// As in [`Masks`](crate::masks::Masks). It grows.
+    pub own: AtomicU64,
     /// 1: a bad address may be read directly, since our handler of SIGSEGV and SIGBUS is certain to
     /// get the fault.
     pub readable: AtomicU32,
@@ -89,7 +91,7 @@ pub struct ClosedThread {
     pub blocked: Blocked,
 }
 
-/// What a thread believes about signals of ours.
+/// What a thread believes about signals of ours, where its mask does not say it ([`crate::masks`]).
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Blocked {
@@ -99,39 +101,4 @@ pub struct Blocked {
     pub after: u64,
     /// Stack pointer where `now` came to be.
     pub sp: u64,
-    /// Where ends of handlers are not seen ([`crate::arch::HANDLER_MARKS`]): a signal, as a set,
-    /// that is blocked while `now` holds. The end of the handler in which `now` came to be opens
-    /// it.
-    pub mark: u64,
-    /// Signals that the program believes to be open and that are blocked as marks.
-    pub hidden: u64,
-}
-
-impl Blocked {
-    /// What the thread believes if it has blocked these signals: the kernel has opened the mark if
-    /// the handler has returned.
-    #[must_use]
-    #[inline(always)]
-    pub fn with_mask(&self, mask: u64) -> Blocked {
-        let Blocked { now, after, sp, mark, hidden } = *self;
-        if mark & !mask == 0 {
-            return Blocked { now, after, sp, mark, hidden };
-        }
-        let now = now & after;
-        Blocked { now, after: now, sp: 0, mark: 0, hidden: hidden & !mark }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Blocked;
-
-    #[test]
-    fn a_mark_that_is_open_ends_what_a_handler_believed() {
-        let within = Blocked { now: 0b1100, after: 0b0100, sp: 64, mark: 1 << 15, hidden: 1 << 15 };
-        assert_eq!(within.with_mask(1 << 15 | 1), within);
-        let left = Blocked { now: 0b0100, after: 0b0100, ..Blocked::default() };
-        assert_eq!(within.with_mask(1), left);
-        assert_eq!(left.with_mask(0), left, "without a mark it holds");
-    }
 }

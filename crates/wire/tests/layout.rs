@@ -63,20 +63,22 @@ fn the_layout_that_targets_in_c_know() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 6536, align 8, {
+    layout!(Private: 4496, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
         child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
-        goroutines: 6496, keeps_returns: 6528,
+        goroutines: 4456, keeps_returns: 4488,
     });
-    layout!(Signals: 6360, align 8, { ours: 0, readable: 8, shared_stack: 12, old: 16, blocking: 176, closed: 216 });
-    layout!(ClosedThread: 48, align 8, { fs_base: 0, blocked: 8 });
-    layout!(Blocked: 40, align 8, { now: 0, after: 8, sp: 16, mark: 24, hidden: 32 });
-    layout!(ThreadState: 4720, align 8, {
+    layout!(Signals: 4320, align 8, {
+        ours: 0, own: 8, readable: 16, shared_stack: 20, old: 24, blocking: 184, closed: 224,
+    });
+    layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
+    layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
+    layout!(ThreadState: 4704, align 8, {
         helpers: 0, private: 2128, busy: 2136, stamp: 2144, fs_base: 2152, slot: 2160, cells: 2168, counting: 2176,
         lent_at: 2184, guest: 2192, clearing: 2224, shadow: 2232, shadow_cap: 2240, shadow_len: 2248, tid: 2256,
-        tid_word: 2260, comm_time: 2264, comm: 2272, blocked: 2288, mask_next: 2328, masks: 2336, mask_from: 2400,
-        clone_args: 2432, stack: 2520, shadow_spare: 2528, unwound: 2536, callers: 4584, altstack: 4712,
+        tid_word: 2260, comm_time: 2264, comm: 2272, blocked: 2288, mask_next: 2312, masks: 2320, mask_from: 2384,
+        clone_args: 2416, stack: 2504, shadow_spare: 2512, unwound: 2520, callers: 4568, altstack: 4696,
     });
     layout!(ShadowHead: 24, align 8, { cap: 0, pinned: 8, given_up: 16 });
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
@@ -123,9 +125,9 @@ fn no_implicit_padding() {
     assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>() + 5 * 8);
     assert_eq!(
         size_of::<ThreadState>(),
-        HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 5 * 8 + 8 + 23 * 8 + 2 * 8 + (256 + 16) * 8 + 8
+        HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 23 * 8 + 2 * 8 + (256 + 16) * 8 + 8
     );
-    assert_eq!(size_of::<Signals>(), 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 48);
+    assert_eq!(size_of::<Signals>(), 2 * 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8 + 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 8 * 8 + 2 * 4 + 3 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);

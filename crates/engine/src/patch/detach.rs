@@ -275,6 +275,7 @@ fn restore(
         }
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
+    let all_positions = positions.clone();
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
     // A thread may have executed a trap or an instruction that names its place, and not got its
     // signal yet: the handler must still be there.
@@ -312,8 +313,7 @@ fn restore(
         }
     }
     if inside.is_none() && found.taken != 0 {
-        let agent = found.agent.0..found.agent.0 + found.agent.1;
-        crate::target::signals::restore(stopped, found.private_va, found.room(), agent, found.taken)?;
+        crate::target::signals::restore(stopped, found, found.room(), &all_positions)?;
     }
     Ok(inside)
 }

@@ -188,7 +188,7 @@ impl Guards<'_> {
                 thread_positions::move_back(stopped, position, original)?;
             }
         }
-        signals::restore(stopped, found.private_va, *room, found.agent.0..found.agent.0 + found.agent.1, found.taken)?;
+        signals::restore(stopped, found, *room, &positions)?;
         for index in indices {
             let newest = found.entry(*index).0 + offset_of!(JournalEntry, newest) as u64;
             stopped.write(Va(newest), &0u32.to_ne_bytes())?;

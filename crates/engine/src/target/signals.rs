@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{Call, CallError, Process, Stopped, arch};
-use sidestep_wire::arch::HANDLER_MARKS;
+use sidestep_wire::masks::{Masks, SEES_HANDLERS_END};
 use sidestep_wire::private::MASKS;
 use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
 use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
 
 use crate::error::SessionError;
 use crate::memory::raw::{bytes_of, from_bytes};
-use crate::target::discovery::{read_array, states};
+use crate::target::discovery::{Found, read_array, states};
 use crate::target::regions::Regions;
 use crate::target::remote::{Room, sigaction};
 use crate::target::thread_positions::{Place, Position};
@@ -35,9 +35,11 @@ pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
 const LAST: i32 = 64;
 
 /// System calls by which a program could block a signal of ours or take it over, and those that end
-/// a handler.
+/// a handler. Where masks say what the program blocks, also those that pass a mask on to another
+/// program.
 pub(crate) fn calls() -> Vec<u32> {
-    arch::SIGNAL_CALLS.iter().map(|number| *number as u32).collect()
+    let executes = if SEES_HANDLERS_END { &[][..] } else { arch::EXEC_CALLS };
+    arch::SIGNAL_CALLS.iter().chain(executes).map(|number| *number as u32).collect()
 }
 
 /// Are actions short ones: [`SigAction32`]?
@@ -72,6 +74,7 @@ pub(crate) fn install(
     let is_plain =
         |signal: i32| !SHORT && caught & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0);
     let others = caught & !(before | new | set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
+    let opening = Opening::of(regions, stopped, positions, before, new)?;
     let asked = ours.clone().map(|(_, signal)| signal).filter(|signal| !is_plain(*signal)).chain(all_of(others));
     let asked: Vec<i32> = asked.collect();
     let mut actions = Actions { stopped, room: regions.room() };
@@ -85,6 +88,7 @@ pub(crate) fn install(
     for (i, signal) in ours {
         let old_at = Va(at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64);
         let mut old = known.get(&signal).copied().unwrap_or_default();
+        old.mask = opening.before.told(old.mask);
         for (set, ours) in blocking.iter().zip(SIGNALS) {
             if set & set_of(signal) != 0 {
                 old.mask |= set_of(ours);
@@ -106,22 +110,60 @@ pub(crate) fn install(
     // Handlers of other signals must not run with signals of ours blocked.
     for signal in all_of(others) {
         let mut action = known.get(&signal).copied().unwrap_or_default();
-        if action.mask & new == 0 || action.handler <= 1 {
+        let mask = opening.mask(action.mask);
+        if action.mask == mask || action.handler <= 1 {
             continue;
         }
-        for (set, ours) in blocking.iter_mut().zip(SIGNALS) {
+        for (set, ours) in blocking.iter_mut().zip(SIGNALS).filter(|_| SEES_HANDLERS_END) {
             if action.mask & new & set_of(ours) != 0 {
                 *set |= set_of(signal);
             }
         }
-        action.mask &= !new;
+        action.mask = mask;
         changes.push(Change { signal, action, old: Va(0) });
     }
     actions.stopped.write(at!(regions.private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
     actions.stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
     installed.store(before | new, Ordering::Release);
     actions.set(&changes)?;
-    open_threads(regions, stopped, positions, new)
+    open_threads(regions, stopped, positions, &opening)
+}
+
+/// How masks change in which signals become ours.
+struct Opening {
+    /// Those that become ours.
+    new: u64,
+    /// What the masks say now.
+    before: Masks,
+    /// The stand-ins that the program uses itself.
+    own: u64,
+}
+
+impl Opening {
+    /// Finds out which stand-ins the program uses itself, and tells the agent.
+    fn of(
+        regions: &Regions,
+        stopped: &mut Stopped,
+        positions: &[Position],
+        ours: u64,
+        new: u64,
+    ) -> Result<Opening, SessionError> {
+        let at = at!(regions.private, own);
+        let before = Masks { ours, own: stopped.read_pod(at)? };
+        let mut own = before.own;
+        if !SEES_HANDLERS_END {
+            let frames = positions.iter().filter_map(|position| frame_mask(stopped, position));
+            let masks: Vec<u64> = frames.map(|(_, _, mask)| mask).collect();
+            let all = masks.into_iter().chain(stopped.masks()?.into_iter().map(|(_, mask)| mask));
+            own |= all.fold(Masks::uses(stopped.caught()), |own, mask| own | Masks::uses(before.told(mask)));
+            stopped.write(at, &own.to_ne_bytes())?;
+        }
+        Ok(Opening { new, before, own })
+    }
+
+    fn mask(&self, mask: u64) -> u64 {
+        Masks { ours: self.new, own: self.own }.kept(self.before.normal(mask))
+    }
 }
 
 /// Do threads share an alternate signal stack? Where some do, nearly all do, so only some are
@@ -241,66 +283,53 @@ impl Actions<'_> {
     }
 }
 
+/// The mask that a signal frame will restore: its thread, where it is, and what it is.
+///
+/// On memory that nobody has written since a handler ended, a frame may be left of which a part is
+/// in use again. So the word counts only if its copy says the same, but for signals that were
+/// opened before.
+fn frame_mask(stopped: &Stopped, position: &Position) -> Option<(i32, Va, u64)> {
+    let Place::SignalFrame { frame, tid } = position.place else { return None };
+    let mask: u64 = stopped.read_pod(frame.mask_at).ok()?;
+    let differs = mask as u32 ^ frame.mask_copy;
+    (differs & (mask as u32 | !(TRAPS | FAULTS) as u32) == 0).then_some((tid, frame.mask_at, mask))
+}
+
 /// Threads, and the masks that signal frames on their stacks will restore.
 fn open_threads(
     regions: &Regions,
     stopped: &mut Stopped,
     positions: &[Position],
-    new: u64,
+    opening: &Opening,
 ) -> Result<(), SessionError> {
+    let new = opening.new;
     // What stays blocked in a thread when its signal handlers have returned.
     let mut after: HashMap<i32, u64> = HashMap::new();
-    // What any of their ends leaves blocked.
-    let mut any: HashMap<i32, u64> = HashMap::new();
-    for position in positions {
-        if let Place::SignalFrame { frame, tid } = position.place {
-            let mask_at = frame.mask_at;
-            let mask: u64 = stopped.read_pod(mask_at)?;
-            // On memory that nobody has written since a handler ended, a frame may be left of which
-            // a part is in use again. So the word is changed only if its copy says the same, but
-            // for signals that were opened before.
-            let differs = mask as u32 ^ frame.mask_copy;
-            if differs & (mask as u32 | !(TRAPS | FAULTS) as u32) != 0 {
-                continue;
-            }
-            *after.entry(tid).or_insert(u64::MAX) &= mask;
-            *any.entry(tid).or_default() |= mask;
-            if mask & new != 0 {
-                stopped.write(mask_at, &(mask & !new).to_ne_bytes())?;
-            }
+    for (tid, mask_at, mask) in positions.iter().filter_map(|position| frame_mask(stopped, position)) {
+        *after.entry(tid).or_insert(u64::MAX) &= mask;
+        let open = opening.mask(mask);
+        if open != mask {
+            stopped.write(mask_at, &open.to_ne_bytes())?;
         }
     }
-    let closed: HashMap<i32, u64> = stopped.unblock(new)?.into_iter().collect();
+    let closed: HashMap<i32, u64> = stopped.change_masks(|_, mask| opening.mask(mask))?.into_iter().collect();
+    if !SEES_HANDLERS_END {
+        return Ok(());
+    }
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer(), t.regs.sp())).collect();
     for (tid, fs_base, sp) in threads {
-        let Some(now) = closed.get(&tid) else { continue };
+        let Some(now) = closed.get(&tid).map(|mask| mask & new) else { continue };
         let after = now & after.get(&tid).copied().unwrap_or(u64::MAX);
-        let mut new = Blocked { now: *now, after, sp: sp.0, mark: 0, hidden: 0 };
-        if !HANDLER_MARKS.is_empty() && after != *now {
-            mark(stopped, tid, any.get(&tid).copied().unwrap_or(0), &mut new)?;
-        }
-        note(regions, stopped, fs_base.0, new)?;
+        note(regions, stopped, fs_base.0, Blocked { now, after, sp: sp.0 })?;
     }
-    Ok(())
-}
-
-/// Makes the end of a handler seen that has signals of ours blocked, if a mark is free that the end
-/// opens. `after`: what it leaves blocked. Without a mark, they count as open too early.
-fn mark(stopped: &mut Stopped, tid: i32, after: u64, new: &mut Blocked) -> Result<(), SessionError> {
-    let Some(mark) = HANDLER_MARKS.into_iter().find(|mark| after & mark == 0) else {
-        new.now = new.after;
-        return Ok(());
-    };
-    let before = stopped.block(tid, mark)?;
-    (new.mark, new.hidden) = (mark, mark & !before);
     Ok(())
 }
 
 /// Notes what a thread has blocked: in its state, or where its state will find it.
 fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Result<(), SessionError> {
     let add = |at: Va| -> Result<(), SessionError> {
-        let old: [u64; 5] = stopped.read_pod(at)?;
-        let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, ..new };
+        let old: [u64; 3] = stopped.read_pod(at)?;
+        let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, sp: new.sp };
         Ok(stopped.write(at, bytes_of(&sum))?)
     };
     for state in states(stopped.process(), regions.private)? {
@@ -321,7 +350,7 @@ fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Res
 /// Blocks in each thread what it believes to be blocked. What has been put back is forgotten: the
 /// guards are gone, so whoever comes after a controller that was killed here would not know what
 /// the thread has changed since.
-fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), SessionError> {
+fn close_threads(stopped: &mut Stopped, private: Va, positions: &[Position], masks: Masks) -> Result<(), SessionError> {
     let mut believed: HashMap<u64, Vec<(Blocked, Va)>> = HashMap::new();
     let mut add = |fs_base: u64, blocked: Blocked, at: Va| believed.entry(fs_base).or_default().push((blocked, at));
     let list = at!(private, closed);
@@ -334,21 +363,24 @@ fn close_threads(stopped: &mut Stopped, private: Va, set: u64) -> Result<(), Ses
         add(state.fs_base, state.blocked, at.plus(Len(offset_of!(ThreadState, blocked) as u64)));
     }
     let threads: Vec<_> = stopped.threads().iter().map(|t| (t.tid, t.regs.thread_pointer().0)).collect();
+    let mut closing: HashMap<i32, u64> = HashMap::new();
+    let mut done = Vec::new();
     for (tid, fs_base) in threads.into_iter().filter(|(_, fs_base)| *fs_base != 0) {
         let Some(places) = believed.get(&fs_base) else { continue };
-        let mask = if places.iter().any(|(blocked, _)| blocked.mark != 0) { stopped.mask(tid)? } else { 0 };
-        let sum = |field: fn(&Blocked) -> u64| {
-            places.iter().fold(0, |sum, (blocked, _)| sum | field(&blocked.with_mask(mask)))
-        };
-        if places.iter().all(|(blocked, _)| blocked.now & set == 0 && blocked.hidden == 0) {
-            continue;
-        }
-        stopped.change_mask(tid, sum(|blocked| blocked.now) & set, sum(|blocked| blocked.hidden))?;
-        for (_, at) in places {
-            stopped.write(*at, bytes_of(&Blocked::default()))?;
+        let sum = places.iter().fold(0, |sum, (blocked, _)| sum | blocked.now) & masks.ours;
+        if sum != 0 {
+            closing.insert(tid, sum);
+            done.extend(places.iter().map(|(_, at)| *at));
         }
     }
-    Ok(())
+    let frames: Vec<_> = positions.iter().filter_map(|position| frame_mask(stopped, position)).collect();
+    for (_, at, mask) in frames.into_iter().filter(|(.., mask)| masks.told(*mask) != *mask) {
+        stopped.write(at, &masks.told(mask).to_ne_bytes())?;
+    }
+    if !(SEES_HANDLERS_END && closing.is_empty()) {
+        stopped.change_masks(|tid, mask| masks.told(mask) | closing.get(&tid).copied().unwrap_or(0))?;
+    }
+    done.into_iter().try_for_each(|at| Ok(stopped.write(at, bytes_of(&Blocked::default()))?))
 }
 
 /// Gives system calls back what the program has passed to them, where a guard has put a signal set
@@ -387,32 +419,38 @@ fn leave_handlers(
     if changes.is_empty() { Ok(()) } else { actions.set(&changes) }
 }
 
-/// Puts back what the program believes, where ours is still the action in force. `agent`: range of
-/// our handler; `set`: the signals that are ours.
+/// Puts back what the program believes, where ours is still the action in force. `positions`: of
+/// all threads.
 pub(crate) fn restore(
     stopped: &mut Stopped,
-    private: Va,
+    found: &Found,
     room: Room,
-    agent: std::ops::Range<u64>,
-    set: u64,
+    positions: &[Position],
 ) -> Result<(), SessionError> {
+    let (private, set) = (found.private_va, found.taken);
+    let agent = found.agent.0..found.agent.0 + found.agent.1;
+    let masks = Masks { ours: set, own: stopped.read_pod(at!(private, own))? };
     return_arguments(stopped, private)?;
-    close_threads(stopped, private, set)?;
+    close_threads(stopped, private, positions, masks)?;
     let ours = || SIGNALS.into_iter().enumerate().filter(|(_, signal)| set & set_of(*signal) != 0);
     let old: Vec<SigAction> = read_array(stopped.process(), at!(private, old), SIGNALS.len() as u64)?;
     let believed: Vec<(i32, SigAction)> = ours().map(|(i, signal)| (signal, old[i])).collect();
     let blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(private, blocking))?;
     let mask =
         |signal: i32| ours().filter(|(i, _)| blocking[*i] & set_of(signal) != 0).fold(0, |m, (_, s)| m | set_of(s));
-    let others: Vec<i32> = all_of(!set).filter(|signal| mask(*signal) != 0).collect();
+    // Any action may have stand-ins.
+    let asked = if SEES_HANDLERS_END { 0 } else { stopped.caught() };
+    let others: Vec<i32> = all_of(!set).filter(|signal| (asked & set_of(*signal) | mask(*signal)) != 0).collect();
     let mut actions = Actions { stopped, room };
     let replaced = actions.replace(&believed)?;
     let foreign = believed.iter().zip(replaced).filter(|(_, replaced)| !agent.contains(&replaced.handler));
     let mut changes: Vec<Change> =
         foreign.map(|((signal, _), replaced)| Change { signal: *signal, action: replaced, old: Va(0) }).collect();
     for (signal, action) in others.iter().zip(actions.get(&others)?).filter(|(_, action)| action.handler > 1) {
-        let action = SigAction { mask: action.mask | mask(*signal), ..action };
-        changes.push(Change { signal: *signal, action, old: Va(0) });
+        let mask = masks.told(action.mask) | mask(*signal);
+        if mask != action.mask {
+            changes.push(Change { signal: *signal, action: SigAction { mask, ..action }, old: Va(0) });
+        }
     }
     if !changes.is_empty() {
         actions.set(&changes)?;

@@ -3,15 +3,20 @@
 use core::mem::offset_of;
 
 use crate::header::PATCH_MAX;
+use crate::masks::StandIns;
 use crate::signals::set_of;
 
 /// The patch of a trap: `brk #0x51de`.
 pub const BREAKPOINT: [u8; 4] = [0xc0, 0x3b, 0x2a, 0xd4];
 
-/// Signals, as sets, one of which is blocked besides while a thread believes signals of ours to be
-/// blocked: the vDSO's code that signal handlers return to is left as it is, but the kernel puts
-/// the mask back. Nothing raises SIGSTKFLT and the last signal by itself.
-pub const HANDLER_MARKS: [u64; 2] = [set_of(16), set_of(64)];
+/// The vDSO's code that signal handlers return to is left as it is, since unwinders know it: no
+/// guard sees a handler end. Programs take their real-time signals from both ends of the range, so
+/// these are from the middle.
+pub const STAND_INS: Option<StandIns> = Some(StandIns {
+    of: [set_of(51), set_of(52), set_of(53), set_of(54), set_of(55)],
+    never: set_of(56),
+    like: set_of(57),
+});
 
 /// What a return trampoline begins with, by which other sessions know it: a jump over `side`.
 pub const TRAMPOLINE_MARK: [u8; 8] = [0x02, 0x00, 0x00, 0x14, b's', b'i', b'd', b'e'];

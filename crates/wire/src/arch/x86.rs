@@ -3,11 +3,12 @@
 use core::mem::offset_of;
 
 use crate::header::PATCH_MAX;
+use crate::masks::StandIns;
 
 /// The patch of a trap: `int3`.
 pub const BREAKPOINT: [u8; 1] = [0xcc];
-/// Probes of ours see each end of a signal handler.
-pub const HANDLER_MARKS: [u64; 0] = [];
+/// Guards of ours see each end of a signal handler.
+pub const STAND_INS: Option<StandIns> = None;
 /// What a return trampoline begins with, by which other sessions know it: a nop (Intel SDM volume
 /// 2, NOP) with a displacement that says `side`.
 pub const TRAMPOLINE_MARK: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, b's', b'i', b'd', b'e'];

@@ -22,8 +22,6 @@ pub const TID_WORDS: [u32; 0] = [];
 pub const REGISTER_ARGUMENTS: u64 = 8;
 /// Whether functions may take arguments off the stack when they return.
 pub const DROPS_ARGUMENTS: bool = false;
-/// Whether a guard sees each signal handler end: that of the vDSO has none.
-pub const SEES_HANDLERS_END: bool = false;
 /// Whether signals leave the words right below the stack pointer alone.
 pub const HAS_RED_ZONE: bool = false;
 /// Bytes below the stack pointer of which the kernel writes some when it puts a signal's frame

@@ -21,8 +21,6 @@ pub const TID_WORDS: [u32; 2] = [0x68, 0x18];
 pub const REGISTER_ARGUMENTS: u64 = 0;
 /// Whether functions may take arguments off the stack when they return.
 pub const DROPS_ARGUMENTS: bool = true;
-/// Whether a guard sees each signal handler end.
-pub const SEES_HANDLERS_END: bool = true;
 /// Whether signals leave the words right below the stack pointer alone.
 pub const HAS_RED_ZONE: bool = false;
 
