@@ -53,6 +53,15 @@ impl TargetFlags {
         !self.pid.is_empty() || self.cmd.is_some() || !self.command.is_empty()
     }
 
+    /// An error for the first process of `-p` that does not exist.
+    pub fn are_there(&self) -> anyhow::Result<()> {
+        for pid in &self.pid {
+            let is_there = std::path::Path::new(&format!("/proc/{pid}")).exists();
+            anyhow::ensure!(is_there, "cannot attach to process {pid}: No such process");
+        }
+        Ok(())
+    }
+
     /// Whether there may be more than one process.
     pub fn are_several(&self) -> bool {
         self.pid.len() > 1 || self.follow

@@ -17,7 +17,7 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     if point.provider == Provider::Usdt {
         let parsed = match *fields {
             // Without an object, all those of the process are searched.
-            ["", "", name] => pattern::usdt("*", "*", name),
+            [name] | ["", name] | ["", "", name] => pattern::usdt("*", "*", name),
             ["", provider, name] => pattern::usdt("*", provider, name),
             [object, name] | [object, "", name] => pattern::usdt(&paths::absolute(object), "*", name),
             [object, provider, name] => pattern::usdt(&paths::absolute(object), provider, name),
@@ -25,7 +25,9 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
         };
         return Ok(parsed);
     }
+    // Without an object, the program itself is searched, then its libraries.
     let (object, function) = match *fields {
+        [function] => ("", function),
         [object, function] | [object, "cpp", function] => (object, function),
         [_, language, _] => return Err(anyhow!("the language '{language}' of {} is not known", point.text())),
         _ => return Err(anyhow!("{} is no attach point", point.text())),

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::parser::{KERNEL_KINDS, OWN_SIGNALS, parse};
+use sidestep_lang::script::parser::{Given, KERNEL_KINDS, OWN_SIGNALS, parse_given};
 
 use super::{attach, paths, records, types, usdt};
 use crate::cmd::{list, usage};
@@ -20,6 +20,7 @@ use crate::out::sink::{Sink, say};
 
 /// Runs the command.
 pub fn run(flags: &Script) -> anyhow::Result<ExitCode> {
+    flags.target.are_there()?;
     let pid = flags.target.first();
     let (text, params) = match &flags.program {
         Some(_) => ("-e", &flags.words[..]),
@@ -193,7 +194,9 @@ fn of_kinds(kinds: &str, rest: &str) -> anyhow::Result<Wanted> {
 
 /// The attach points of a script that are in a program.
 fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
-    let script = parse(script, params).map_err(|error| match error.hint {
+    // Where to look is a question of the list, which has the words for it.
+    let given = Given { params: params.to_owned(), has_process: true, ..Given::default() };
+    let script = parse_given(script, &given).map_err(|error| match error.hint {
         Some(hint) => anyhow!("{}; {hint}", error.message),
         None => anyhow!(error.message),
     })?;
@@ -209,8 +212,7 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
 
 /// As an attach point is written.
 fn line(point: &Point, listed: &Listed) -> String {
-    let written = point.fields.first().map(|field| field.text.as_str()).unwrap_or_default();
-    let object = paths::written(written, &listed.object.display().to_string());
+    let object = paths::written(point.object(), &listed.object.display().to_string());
     let provider = point.provider.name();
     let line = match &listed.demangled {
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),

@@ -71,7 +71,8 @@ fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Resu
         count_reads: flags.more.faults > 0,
         parts: source.parts(),
         included: source.included(),
-        only_read: false,
+        has_process: flags.target.is_given(),
+        ..Given::default()
     };
     let mut parsed = parse_given(&source.text, &given);
     let runs_command = |script: &Parsed| script.blocks.iter().flat_map(|block| &block.points).any(is_in_a_program);

@@ -39,11 +39,9 @@ pub fn run(
     if flags.dry_run {
         return dry_run(flags, &compiled, regexp).or_else(|error| nowhere.said(error));
     }
-    // Whoever probes one says so itself.
-    for pid in flags.target.pid.iter().filter(|_| !needs_target) {
-        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
-            anyhow::bail!("cannot attach to process {pid}: No such process");
-        }
+    if !needs_target {
+        // Whoever probes one says so itself.
+        flags.target.are_there()?;
     }
     if needs_target && !has_target {
         if let Some(error) = nothing_there(flags, &compiled, regexp) {
@@ -108,7 +106,7 @@ pub fn run(
     let job = Job { timing: Some(&timing), ..job(flags, &bundle, &requests) };
     let mut running = Running {
         script,
-        objects: probes.iter().map(|probe| object(&compiled.probes[*probe].point)).collect(),
+        objects: probes.iter().map(|probe| compiled.probes[*probe].point.object().to_owned()).collect(),
         probes,
         named_by_number: requests.iter().map(|request| request.action.cookie == Cookie::Named).collect(),
         points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
@@ -148,11 +146,6 @@ fn counted(session: &Session, is_static: impl Fn(usize) -> bool) -> usize {
         .iter()
         .filter(|probe| !is_static(probe.request) || known.insert((probe.request, &probe.object, &probe.name)))
         .count()
-}
-
-/// An object as it is written.
-fn object(point: &Point) -> String {
-    point.fields.first().map(|field| field.text.clone()).unwrap_or_default()
 }
 
 /// A function and a distance from it, as attach points have them.

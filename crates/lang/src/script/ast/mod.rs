@@ -219,6 +219,15 @@ impl Point {
         });
         self.provider.name().to_owned() + &fields.collect::<String>()
     }
+
+    /// The file of a probe in a program, as it is written; empty if none is named.
+    #[must_use]
+    pub fn object(&self) -> &str {
+        match &*self.fields {
+            [object, _, ..] => &object.text,
+            _ => "",
+        }
+    }
 }
 
 /// A part of an attach point.

@@ -115,6 +115,5 @@ impl Lower<'_, '_> {
 /// Whether an attach point may mean several static probes.
 fn is_usdt_glob(point: &Point) -> bool {
     let fields = &point.fields;
-    fields.iter().any(|field| !field.quoted && field.text.contains(['*', '?', '[']))
-        || fields.first().is_some_and(|object| object.text.is_empty())
+    point.object().is_empty() || fields.iter().any(|field| !field.quoted && field.text.contains(['*', '?', '[']))
 }

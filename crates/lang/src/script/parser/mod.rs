@@ -46,6 +46,8 @@ pub struct Given {
     pub included: Vec<String>,
     /// Nothing is run: probes of the kernel are attach points, too, and headers may be missing.
     pub only_read: bool,
+    /// A process or a command is given: an attach point need not name its file.
+    pub has_process: bool,
 }
 
 /// Parses a script. `params` are the arguments of its command line.

@@ -105,7 +105,7 @@ impl Parser<'_> {
         };
         let fields: Vec<Field> = fields.map(field).collect();
         let point = Point { provider, fields, span };
-        check(&point)?;
+        check(&point, self.given.has_process || self.given.only_read)?;
         Ok(point)
     }
 
@@ -193,10 +193,12 @@ fn advice(name: &str) -> &'static str {
     }
 }
 
-fn check(point: &Point) -> Parsed<()> {
+/// `has_process`: the file of a probe need not be named.
+fn check(point: &Point, has_process: bool) -> Parsed<()> {
     let error = |message: String| Err(Diagnostic::error(point.span, message));
     let count = point.fields.len();
     let empty = point.fields.iter().any(|field| field.text.is_empty());
+    let (fewest, no_object) = (if has_process { 1 } else { 2 }, point.object().is_empty() && !has_process);
     match point.provider {
         Provider::Begin | Provider::End if count != 0 => {
             error(format!("{} probe type requires 0 arguments, found {count}", point.provider.name()))
@@ -216,15 +218,20 @@ fn check(point: &Point) -> Parsed<()> {
             None => error("interval: expected s, ms, us or hz and a number, as in interval:s:1".to_owned()),
         },
         Provider::Uprobe | Provider::Uretprobe | Provider::Usdt
-            if count >= 2 && point.fields[count - 1].text.is_empty() =>
+            if count >= fewest && point.fields[count - 1].text.is_empty() =>
         {
             error(format!("{} probe has no name behind the last colon", point.provider.name()))
         }
-        Provider::Uprobe | Provider::Uretprobe if !(2..=3).contains(&count) || empty => wrong_fields(point),
+        Provider::Uprobe | Provider::Uretprobe if !(fewest..=3).contains(&count) || no_object => wrong_fields(point),
         Provider::Uretprobe if has_offset(&point.fields[count - 1]) => {
             error("Offset not allowed: a uretprobe is where a function returns".to_owned())
         }
-        Provider::Usdt if !(2..=3).contains(&count) => wrong_fields(point),
+        Provider::Usdt if count == 1 && !has_process => {
+            let message = "usdt probe must specify at least path or pid to probe".to_owned();
+            let hint = "usdt:PATH:NAME, or add -p PID; usdt:*:NAME with -p means all its files";
+            Err(Diagnostic::error(point.span, message).hint(hint))
+        }
+        Provider::Usdt if !(fewest..=3).contains(&count) => wrong_fields(point),
         _ => Ok(()),
     }
 }
