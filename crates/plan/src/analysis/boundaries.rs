@@ -1,5 +1,7 @@
 //! Where instructions start in a stretch of code: a bit per byte.
 
+use std::ops::Range;
+
 /// Offsets at which an instruction starts.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Boundaries {
@@ -38,14 +40,23 @@ impl Boundaries {
 
     /// All of them, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
-        self.words.iter().enumerate().flat_map(|(at, word)| {
+        self.within(0..self.words.len() * 64)
+    }
+
+    /// Those in a range of offsets, ascending. The time depends on the range, not on the room.
+    pub fn within(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
+        let first = (range.start / 64).min(self.words.len());
+        let last = range.end.div_ceil(64).clamp(first, self.words.len());
+        let words = self.words[first..last].iter().enumerate();
+        let bits = words.flat_map(move |(at, word)| {
             let mut rest = *word;
             std::iter::from_fn(move || {
                 let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
                 rest &= rest - 1;
-                Some(at * 64 + bit)
+                Some((first + at) * 64 + bit)
             })
-        })
+        });
+        bits.filter(move |at| range.contains(at))
     }
 }
 
@@ -59,6 +70,10 @@ mod tests {
         let mut boundaries = Boundaries::new(200);
         all.iter().for_each(|at| boundaries.set(*at));
         assert_eq!(boundaries.iter().collect::<Vec<_>>(), all);
+        for range in [0..0, 0..1, 1..64, 5..128, 63..65, 64..64, 127..200, 128..1000, 900..1000] {
+            let expected: Vec<usize> = all.into_iter().filter(|at| range.contains(at)).collect();
+            assert_eq!(boundaries.within(range.clone()).collect::<Vec<_>>(), expected, "{range:?}");
+        }
         for at in 0..200 {
             assert_eq!(boundaries.get(at), all.contains(&at));
             assert_eq!(boundaries.before(at), all.iter().copied().filter(|b| *b < at).max(), "{at}");

@@ -359,7 +359,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             let start = next.checked_sub(1).map_or(gap.start, |before| entries[before].max(gap.start));
             let end = entries.get(next).map_or(gap.end(), |next| gap.end().min(*next));
             let offsets = gap.offset(start)..gap.offset(end);
-            let starts = gap.first.iter().skip_while(|at| *at < offsets.start).take_while(|at| *at < offsets.end);
+            let starts = gap.first.within(offsets);
             let mut reader = Reader::new(self.code.isa, gap.bytes, gap.start);
             let insns = starts.filter_map(|at| reader.at(gap.start.plus(Len(at as u64))).ok()).collect();
             let jumps = indirect_jumps(self.code.isa, insns, self.code.got, &|va| self.code.insn_at(va));
