@@ -77,6 +77,7 @@ fn mistakes_are_said_in_the_file_that_has_them() {
     assert_eq!((output.code(), &*output.stderr), (1, &*wanted), "{output}");
     let output = folder.run("config.bt", &[]);
     assert!(output.stderr.contains("set.bt:1:1-7: ERROR: a file that is imported has no config block"), "{output}");
+    assert!(output.stderr.ends_with("\nHINT: the script itself has it\n"), "{output}");
 }
 
 #[test]

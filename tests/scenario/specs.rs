@@ -20,7 +20,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sidestep_tests::build::checkout;
@@ -165,6 +165,100 @@ fn each_name_of_the_language_reference_has_a_spec() {
         }
     }
     assert!(names > 90, "{names}");
+}
+
+/// What no script of a spec can make the front end say.
+const WITHOUT_SPEC: &[&str] = &[
+    // The parser takes no such target.
+    "only variables and maps can be assigned",
+    // No compiler describes such a type.
+    "'{}' contains itself",
+    // No target has such functions: with more floating-point numbers than registers for them, with
+    // arguments wider than all registers, or in places that only the compiler knows.
+    "the argument {name} is in a register that is not seen",
+    "the arguments have more than {WHOLE} bytes: name one, as in args.x",
+    "only the compiler knows where the argument {name} of type '{of}' is, and those behind it",
+    "only the compiler knows where the argument {name} of this function is passed",
+    "reg(\"ax\") and so on are the registers as they are",
+    "{what} of type '{}' is in registers that are not seen",
+    "of a vector register the lower 8 bytes are known",
+    // Of 32-bit programs, and of programs for Arm.
+    "{name}() knows the numbers of 64-bit programs alone",
+    "a value of type '{}' is returned in memory that only the caller knows",
+    "read the register x8 at the entry: reg(\"x8\")",
+    "where 32-bit Arm code has a value of type '{}' is not known",
+    "read a register: reg(\"r0\")",
+];
+
+/// All files below a path.
+fn files(path: PathBuf) -> Vec<PathBuf> {
+    match path.read_dir() {
+        Ok(entries) => entries.flatten().flat_map(|entry| files(entry.path())).collect(),
+        Err(_) => vec![path],
+    }
+}
+
+/// The literals of a source that are messages: they have several words.
+fn messages(source: &str) -> Vec<String> {
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+    // A quote that is a character begins no literal.
+    let code = lines.collect::<Vec<_>>().join("\n").replace("'\"'", "");
+    let (mut found, mut rest) = (Vec::new(), &*code);
+    while let Some(start) = rest.find('"') {
+        let is_raw = rest[..start].ends_with("r#");
+        let (mut text, mut chars) = (String::new(), rest[start + 1..].chars());
+        while let Some(c) = chars.next() {
+            match c {
+                '"' if !is_raw || chars.as_str().starts_with('#') => break,
+                '\\' if !is_raw => match chars.next() {
+                    Some('\n') => chars = chars.as_str().trim_start().chars(),
+                    Some('n') => text.push('\n'),
+                    next => text.extend(next),
+                },
+                c => text.push(c),
+            }
+        }
+        rest = chars.as_str();
+        if text.matches(' ').count() >= 2 {
+            found.push(text);
+        }
+    }
+    found
+}
+
+/// Whether a line has a message, with anything in place of `{…}`.
+fn says(line: &str, message: &str) -> bool {
+    let (mut line, message) = (line, message.replace("{{", "\u{1}").replace("}}", "\u{2}"));
+    message.split('{').enumerate().all(|(n, part)| {
+        let text = if n == 0 { part } else { part.split_once('}').map_or(part, |(_, text)| text) };
+        let text = text.replace('\u{1}', "{").replace('\u{2}', "}");
+        line.find(&text).map(|at| line = &line[at + text.len()..]).is_some()
+    })
+}
+
+#[test]
+fn each_refusal_of_the_front_end_has_a_spec() {
+    let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
+    let read_all = |path: &str| files(checkout().join(path)).into_iter().map(read).collect::<Vec<_>>();
+    let front = "crates/lang/src/script";
+    let sources = ["parser", "check", "lexer.rs"].map(|part| read_all(&format!("{front}/{part}"))).concat();
+    let said: BTreeSet<String> = sources.iter().flat_map(|source| messages(source)).collect();
+    assert!(said.len() > 300, "there are only {} messages", said.len());
+    let specs = read_all("tests/specs");
+    let is_message = |line: &&str| ["ERROR: ", "WARNING: ", "HINT: "].iter().any(|kind| line.contains(kind));
+    let lines: Vec<&str> = specs.iter().flat_map(|spec| spec.lines()).filter(is_message).collect();
+    let tests = [read_all("tests/scenario"), read_all("crates/lang/tests")].concat();
+    // This file has the list.
+    let tests: Vec<&String> = tests.iter().filter(|test| !test.contains("\nconst WITHOUT_SPEC")).collect();
+    let has = |message: &str| {
+        let in_tests = || tests.iter().flat_map(|test| test.lines()).any(|line| says(line, message));
+        lines.iter().any(|line| says(line, message)) || in_tests()
+    };
+    let lacks: Vec<&String> = said.iter().filter(|said| !WITHOUT_SPEC.contains(&&***said) && !has(said)).collect();
+    assert!(lacks.is_empty(), "no spec makes the front end say {lacks:#?}");
+    let old: Vec<_> = WITHOUT_SPEC.iter().filter(|listed| !said.contains(**listed) || has(listed)).collect();
+    assert!(old.is_empty(), "these are said by a spec, or by nothing anymore: {old:#?}");
 }
 
 #[test]
