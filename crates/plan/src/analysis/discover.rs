@@ -12,11 +12,10 @@ use std::ops::Range;
 
 use sidestep_isa::indirect::{Origin, indirect_jumps};
 use sidestep_isa::stack::Stack;
-use sidestep_isa::{Flow, Insn, Reader, sweep};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Flow, Insn, Len, Reader, Va, sweep};
 
-use crate::analysis::boundaries::Boundaries;
 use crate::analysis::family::{candidates, read_tables};
+use crate::analysis::gap::Gap;
 use crate::analysis::sweep::{Borders, Found, How, Stretch};
 use crate::object::ObjectCode;
 
@@ -66,88 +65,6 @@ fn handed_over(code: &ObjectCode<'_>, start: Va) -> Vec<Va> {
         .take_while(|insn| insn.flow() == Flow::Next)
         .flat_map(|insn| candidates(code, &insn).collect::<Vec<_>>())
         .collect()
-}
-
-/// Text that nothing describes, and what of it was found to be code.
-struct Gap<'a> {
-    start: Va,
-    bytes: &'a [u8],
-    /// First bytes of instructions.
-    first: Boundaries,
-    /// Their other bytes.
-    inner: Boundaries,
-    /// Some of it is code.
-    reached: bool,
-}
-
-impl<'a> Gap<'a> {
-    /// Padding alone is none.
-    fn new(code: &ObjectCode<'a>, stretch: &Stretch) -> Option<Gap<'a>> {
-        let bytes = code.text_at(stretch.start, stretch.end).filter(|_| stretch.borders == Borders::Gap)?;
-        let mut insns = sweep(code.isa, bytes, stretch.start);
-        let padding = insns.all(|insn| insn.is_ok_and(|insn| insn.is_filler()));
-        let empty = || Boundaries::new(bytes.len());
-        (!padding).then(|| Gap { start: stretch.start, bytes, first: empty(), inner: empty(), reached: false })
-    }
-
-    fn end(&self) -> Va {
-        self.start.plus(Len(self.bytes.len() as u64))
-    }
-
-    fn offset(&self, va: Va) -> usize {
-        va.since(self.start) as usize
-    }
-
-    fn has(&self, va: Va) -> bool {
-        self.first.get(self.offset(va))
-    }
-
-    /// Whether an instruction has bytes of one that is known, other than the same ones.
-    fn cuts(&self, insn: &Insn) -> bool {
-        let at = self.offset(insn.va());
-        self.inner.get(at) || (at + 1..at + insn.len()).any(|at| self.first.get(at))
-    }
-
-    fn set(&mut self, insn: &Insn) {
-        let at = self.offset(insn.va());
-        self.first.set(at);
-        (at + 1..at + insn.len()).for_each(|at| self.inner.set(at));
-    }
-
-    fn clear(&mut self, insn: &Insn) {
-        let at = self.offset(insn.va());
-        self.first.clear(at);
-        (at + 1..at + insn.len()).for_each(|at| self.inner.clear(at));
-    }
-
-    /// The known instructions from one on, as long as there is one behind the other.
-    fn run(&self, code: &ObjectCode<'a>, from: Va) -> impl Iterator<Item = Insn> {
-        let insns = sweep(code.isa, &self.bytes[self.offset(from)..], from).map_while(Result::ok);
-        insns.take_while(|insn| self.has(insn.va()))
-    }
-
-    /// Offsets at which code may begin that nothing runs into: behind known instructions that do
-    /// not go on, and in between one instruction behind the other, as compilers write it.
-    fn heads(&self, code: &ObjectCode<'a>) -> Boundaries {
-        let mut heads = Boundaries::new(self.bytes.len());
-        heads.set(0);
-        let (mut at, mut reader) = (0, Reader::new(code.isa, self.bytes, self.start));
-        while at < self.bytes.len() {
-            let Ok(insn) = reader.at(self.start.plus(Len(at as u64))) else {
-                at += 1;
-                continue;
-            };
-            if !self.first.get(at) && self.cuts(&insn) {
-                at += 1;
-                continue;
-            }
-            at += insn.len();
-            if ends(&insn) {
-                heads.set(at);
-            }
-        }
-        heads
-    }
 }
 
 /// How far a start is to be believed.
@@ -273,7 +190,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             }
         }
         for (number, insn) in &trail.insns {
-            self.gaps[*number].reached = true;
+            self.gaps[*number].note(insn);
             if insn.jumps_through_value() {
                 self.jumps.push(insn.va());
             }
@@ -314,16 +231,12 @@ impl<'w, 'a> Walk<'w, 'a> {
     fn believe(&mut self, mut starts: Vec<Va>) -> (Vec<Va>, bool) {
         starts.sort_unstable();
         starts.dedup();
-        let mut heads: Vec<Option<Boundaries>> = self.gaps.iter().map(|_| None).collect();
         let (mut good, mut news) = (Vec::new(), false);
+        self.gaps.iter_mut().filter(|gap| gap.reached).for_each(|gap| gap.find_heads(self.code.isa));
         for start in starts {
             let Some(number) = self.gap(start) else { continue };
             let gap = &self.gaps[number];
-            if !gap.reached {
-                continue;
-            }
-            let heads = heads[number].get_or_insert_with(|| gap.heads(self.code));
-            if !heads.get(gap.offset(start)) {
+            if !gap.reached || !gap.heads.get(gap.offset(start)) {
                 continue;
             }
             if gap.has(start) {
@@ -351,13 +264,16 @@ impl<'w, 'a> Walk<'w, 'a> {
         if jumps.is_empty() {
             return false;
         }
-        let entries = self.entries();
+        let entries = self.likely_entries();
         let mut cases = Vec::new();
         for jump in jumps {
             let Some(gap) = self.gap(jump).map(|number| &self.gaps[number]) else { continue };
-            let next = entries.partition_point(|entry| *entry <= jump);
-            let start = next.checked_sub(1).map_or(gap.start, |before| entries[before].max(gap.start));
-            let end = entries.get(next).map_or(gap.end(), |next| gap.end().min(*next));
+            let (before, behind) = entries.split_at(entries.partition_point(|(entry, _)| *entry <= jump));
+            let mut before = before.iter().rev().take_while(|(entry, _)| *entry >= gap.start);
+            let mut behind = behind.iter().take_while(|(entry, _)| *entry < gap.end());
+            let is_entry = |entry: &&(Va, bool)| self.is_entry(entry);
+            let start = before.find(is_entry).map_or(gap.start, |(entry, _)| *entry);
+            let end = behind.find(is_entry).map_or(gap.end(), |(entry, _)| *entry);
             let offsets = gap.offset(start)..gap.offset(end);
             let starts = gap.first.within(offsets);
             let mut reader = Reader::new(self.code.isa, gap.bytes, gap.start);
@@ -372,14 +288,20 @@ impl<'w, 'a> Walk<'w, 'a> {
         true
     }
 
-    /// Where functions start: what is called, and what is pointed to and looks like it.
-    fn entries(&self) -> Vec<Va> {
-        let mut entries = self.called.clone();
-        entries.extend(self.believed.iter().filter(|va| !self.cases.contains(va) && self.looks_like_entry(**va)));
-        entries.retain(|va| self.gap(*va).is_some_and(|number| self.gaps[number].has(*va)));
-        entries.sort_unstable();
-        entries.dedup();
+    /// Where functions may start, sorted: what is called, which is certain, and what is pointed to.
+    fn likely_entries(&self) -> Vec<(Va, bool)> {
+        let called = self.called.iter().map(|va| (*va, true));
+        let believed = self.believed.iter().filter(|va| !self.cases.contains(va)).map(|va| (*va, false));
+        let mut entries: Vec<(Va, bool)> = called.chain(believed).collect();
+        entries.retain(|(va, _)| self.gap(*va).is_some_and(|number| self.gaps[number].has(*va)));
+        entries.sort_unstable_by_key(|(va, called)| (*va, !called));
+        entries.dedup_by_key(|(va, _)| *va);
         entries
+    }
+
+    /// Whether a function starts here: what is only pointed to must look like it.
+    fn is_entry(&self, &(va, called): &(Va, bool)) -> bool {
+        called || self.looks_like_entry(va)
     }
 
     /// Whether what begins here leaves the return address alone, and returns with the stack as it
@@ -422,7 +344,8 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// All that was found, cut where functions start.
     fn pieces(&self) -> Vec<Piece> {
-        let entries = self.entries();
+        let entries: Vec<Va> =
+            self.likely_entries().into_iter().filter(|entry| self.is_entry(entry)).map(|(va, _)| va).collect();
         let mut pieces = Vec::new();
         for gap in &self.gaps {
             let mut piece: Option<Piece> = None;
@@ -442,9 +365,4 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         pieces
     }
-}
-
-/// Nothing runs on behind it, or what runs on is padding.
-fn ends(insn: &Insn) -> bool {
-    !insn.falls_through() || insn.is_filler() || matches!(insn.flow(), Flow::Call(_) | Flow::CallIndirect)
 }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | everything together, for one object | [`index`] |
 //! | one instruction behind the other; their boundaries | [`sweep`], [`boundaries`] |
-//! | code that nothing describes | [`discover`] |
+//! | code that nothing describes | [`discover`], [`gap`] |
 //! | indirect jumps, the exits of a function | [`family`], [`exits`] |
 //! | functions that look at their return address | [`returns`] |
 //! | stack checks of Go, system calls | [`go`], [`syscalls`] |
@@ -14,6 +14,7 @@ mod boundaries;
 mod discover;
 pub mod exits;
 pub(crate) mod family;
+mod gap;
 pub mod go;
 pub mod index;
 pub(crate) mod parallel;
