@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use sidestep_plan::Index;
 use sidestep_plan::index::Analysis;
-use sidestep_symbols::{Object, ObjectError};
+use sidestep_symbols::Object;
+use sidestep_sys::is_hurried;
+
+use crate::error::SessionError;
 
 /// Indexes that a session's parts have in common.
 pub(crate) type Shared = Rc<RefCell<Analyses>>;
@@ -30,16 +33,16 @@ impl Analyses {
     /// The index of an object.
     ///
     /// # Errors
-    /// The object is corrupt.
-    pub fn index<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, ObjectError> {
+    /// The object is corrupt; the user has asked for the end.
+    pub fn index<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, SessionError> {
         self.get(object, self.keeps)
     }
 
     /// As [`Analyses::index`]; somebody will ask again, until [`Analyses::forget`].
     ///
     /// # Errors
-    /// The object is corrupt.
-    pub fn index_to_keep<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, ObjectError> {
+    /// The object is corrupt; the user has asked for the end.
+    pub fn index_to_keep<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, SessionError> {
         self.get(object, true)
     }
 
@@ -61,11 +64,11 @@ impl Analyses {
         }
     }
 
-    fn get<'o>(&mut self, object: &'o Rc<Object>, keep: bool) -> Result<Index<'o>, ObjectError> {
+    fn get<'o>(&mut self, object: &'o Rc<Object>, keep: bool) -> Result<Index<'o>, SessionError> {
         if let Some(index) = self.known(object) {
             return Ok(index);
         }
-        let index = Index::new(object.code()?);
+        let index = Index::unless(object.code()?, &is_hurried).ok_or(SessionError::Interrupted)?;
         if keep {
             self.kept.insert(Rc::as_ptr(object), (Rc::clone(object), index.analysis()));
         }

@@ -3,15 +3,16 @@
 use std::rc::Rc;
 
 use sidestep_isa::Va;
-use sidestep_symbols::{Function, Matcher, Object, ObjectError, asks_for_unnamed, unnamed};
+use sidestep_symbols::{Function, Matcher, Object, asks_for_unnamed, unnamed};
 
+use crate::error::SessionError;
 use crate::resolve::analyses::Analyses;
 
 /// The functions that no symbol names, by address.
 ///
 /// # Errors
-/// The object is corrupt.
-pub(crate) fn functions<'o>(object: &'o Rc<Object>, analyses: &mut Analyses) -> Result<&'o [Function], ObjectError> {
+/// The object is corrupt; the user has asked for the end.
+pub(crate) fn functions<'o>(object: &'o Rc<Object>, analyses: &mut Analyses) -> Result<&'o [Function], SessionError> {
     if let Some(known) = object.unnamed() {
         return Ok(known);
     }
@@ -23,12 +24,12 @@ pub(crate) fn functions<'o>(object: &'o Rc<Object>, analyses: &mut Analyses) -> 
 /// there are no others.
 ///
 /// # Errors
-/// The object is corrupt.
+/// The object is corrupt; the user has asked for the end.
 pub(crate) fn find<'o>(
     object: &'o Rc<Object>,
     matcher: &Matcher,
     analyses: &mut Analyses,
-) -> Result<Vec<&'o Function>, ObjectError> {
+) -> Result<Vec<&'o Function>, SessionError> {
     let asked = asks_for_unnamed(matcher.text()) || object.functions().is_empty() && !matcher.is_name();
     if !asked || object.is_go() {
         return Ok(Vec::new());

@@ -16,6 +16,7 @@ use sidestep_isa::{Flow, Insn, Len, Reader, Va, sweep};
 
 use crate::analysis::family::{candidates, read_tables};
 use crate::analysis::gap::Gap;
+use crate::analysis::index::IsOver;
 use crate::analysis::sweep::{Borders, Found, How, Stretch};
 use crate::object::ObjectCode;
 
@@ -34,12 +35,12 @@ pub(crate) struct Piece {
 
 /// Finds the code in the gaps between known functions. `seen` is what those refer to. Sorted by
 /// address.
-pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Found) -> Vec<Piece> {
+pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Found, is_over: IsOver<'_>) -> Vec<Piece> {
     let gaps: Vec<Gap<'_>> = stretches.iter().filter_map(|stretch| Gap::new(code, stretch)).collect();
     if gaps.is_empty() {
         return Vec::new();
     }
-    let mut walk = Walk::new(code, stretches, gaps);
+    let mut walk = Walk::new(code, stretches, gaps, is_over);
     for start in &code.beginnings {
         for start in std::iter::once(*start).chain(handed_over(code, *start)) {
             if walk.reach(start, Trust::Certain) {
@@ -53,8 +54,8 @@ pub(crate) fn discover(code: &ObjectCode<'_>, stretches: &[Stretch], seen: &Foun
         }
     }
     walk.pointers.extend(seen.named.iter().chain(&code.pointers));
-    while walk.believe_tables() | walk.believe_pointers() {}
-    walk.pieces()
+    while !is_over() && walk.believe_tables() | walk.believe_pointers() {}
+    if is_over() { Vec::new() } else { walk.pieces() }
 }
 
 /// Addresses that the first code of a program hands to the C library: `main`, above all.
@@ -99,6 +100,7 @@ struct Walk<'w, 'a> {
     believed: Vec<Va>,
     /// Jumps through registers.
     jumps: Vec<Va>,
+    is_over: IsOver<'w>,
 }
 
 /// What one walk has found, to be taken back if it makes no sense.
@@ -111,9 +113,14 @@ struct Trail {
 }
 
 impl<'w, 'a> Walk<'w, 'a> {
-    fn new(code: &'w ObjectCode<'a>, stretches: &'w [Stretch], gaps: Vec<Gap<'a>>) -> Walk<'w, 'a> {
+    fn new(
+        code: &'w ObjectCode<'a>,
+        stretches: &'w [Stretch],
+        gaps: Vec<Gap<'a>>,
+        is_over: IsOver<'w>,
+    ) -> Walk<'w, 'a> {
         let (called, pointers, believed, jumps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Walk { code, stretches, gaps, called, cases: BTreeSet::new(), pointers, believed, jumps }
+        Walk { code, stretches, gaps, called, cases: BTreeSet::new(), pointers, believed, jumps, is_over }
     }
 
     fn gap(&self, va: Va) -> Option<usize> {
@@ -234,6 +241,9 @@ impl<'w, 'a> Walk<'w, 'a> {
         let (mut good, mut news) = (Vec::new(), false);
         self.gaps.iter_mut().filter(|gap| gap.reached).for_each(|gap| gap.find_heads(self.code.isa));
         for start in starts {
+            if (self.is_over)() {
+                break;
+            }
             let Some(number) = self.gap(start) else { continue };
             let gap = &self.gaps[number];
             if !gap.reached || !gap.heads.get(gap.offset(start)) {
@@ -267,6 +277,9 @@ impl<'w, 'a> Walk<'w, 'a> {
         let entries = self.likely_entries();
         let mut cases = Vec::new();
         for jump in jumps {
+            if (self.is_over)() {
+                break;
+            }
             let Some(gap) = self.gap(jump).map(|number| &self.gaps[number]) else { continue };
             let (before, behind) = entries.split_at(entries.partition_point(|(entry, _)| *entry <= jump));
             let mut before = before.iter().rev().take_while(|(entry, _)| *entry >= gap.start);
@@ -301,7 +314,7 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// Whether a function starts here: what is only pointed to must look like it.
     fn is_entry(&self, &(va, called): &(Va, bool)) -> bool {
-        called || self.looks_like_entry(va)
+        called || !(self.is_over)() && self.looks_like_entry(va)
     }
 
     /// Whether what begins here leaves the return address alone, and returns with the stack as it

@@ -15,6 +15,9 @@ use crate::analysis::sweep::{self, Borders, Edge, How, Stretch};
 use crate::object::{Bytes, Extent, ObjectCode, Rewritten};
 use crate::reason::Reason;
 
+/// Whether nobody waits for the result any more: then it may be anything.
+pub type IsOver<'s> = &'s dyn Fn() -> bool;
+
 /// An object's code, indexed: where functions are, and all places that control or pointers can lead
 /// to.
 ///
@@ -67,9 +70,27 @@ pub struct Analysis {
 impl<'a> Index<'a> {
     /// Indexes an object.
     #[must_use]
-    pub fn new(mut code: ObjectCode<'a>) -> Index<'a> {
+    pub fn new(code: ObjectCode<'a>) -> Index<'a> {
+        Index::build(code, &|| false)
+    }
+
+    /// The same, which takes half a minute for the largest programs. None if `is_over` says in
+    /// between that nobody waits for it.
+    ///
+    /// ```
+    /// use sidestep_plan::Index;
+    /// use sidestep_plan::object::ObjectCode;
+    /// assert!(Index::unless(ObjectCode::new(Default::default()), &|| true).is_none());
+    /// ```
+    #[must_use]
+    pub fn unless(code: ObjectCode<'a>, is_over: IsOver<'_>) -> Option<Index<'a>> {
+        let index = Index::build(code, is_over);
+        (!is_over()).then_some(index)
+    }
+
+    fn build(mut code: ObjectCode<'a>, is_over: IsOver<'_>) -> Index<'a> {
         code.text.sort_by_key(|section| section.va);
-        let found = Arc::new(Analysis::new(&code));
+        let found = Arc::new(Analysis::new(&code, is_over));
         Index { code, found, left: Vec::new() }
     }
 
@@ -489,14 +510,17 @@ impl<'a> Index<'a> {
 }
 
 impl Analysis {
-    fn new(code: &ObjectCode<'_>) -> Analysis {
+    fn new(code: &ObjectCode<'_>, is_over: IsOver<'_>) -> Analysis {
         let mut starts = sorted(code.extents.iter().map(|e| e.start).filter(|s| code.is_text(*s)).collect());
         let landing_pads = sorted(code.landing_pads.clone());
 
         let mut stretches = sweep::stretches(code);
         let mut found = sweep::sweep(code, &starts, &mut stretches, |stretch| stretch.borders != Borders::Gap);
         // Of Go's functions, symbols or its own tables describe all.
-        let pieces = if code.go { Vec::new() } else { discover(code, &stretches, &found) };
+        let pieces = if code.go { Vec::new() } else { discover(code, &stretches, &found, is_over) };
+        if is_over() {
+            stretches.clear();
+        }
         starts = sorted(starts.into_iter().chain(pieces.iter().filter(|p| p.entry).map(|p| p.range.start)).collect());
         stretches = sweep::split(stretches, &pieces);
         found.append(sweep::sweep(code, &starts, &mut stretches, |stretch| {

@@ -7,7 +7,7 @@ use sidestep_isa::object::Bytes;
 use sidestep_isa::{Isa, Va};
 use sidestep_plan::{Needs, Plan, syscall_guard, syscalls};
 use sidestep_symbols::{Kind, MappedObject, Matcher};
-use sidestep_sys::{Process, arch};
+use sidestep_sys::{Process, arch, is_hurried};
 use sidestep_wire::Flow;
 
 use super::Installer;
@@ -251,7 +251,13 @@ impl Installer {
         let calls = |isa: Isa, text: &[Bytes<'_>]| !syscalls::find(isa, text, &numbers).is_empty();
         let load = |objects: &mut Objects, mapped: &MappedObject| objects.load_if(process, mapped, calls);
         for loaded in self.new_objects(process, objects, GUARDS, load)? {
-            match self.registry.borrow_mut().guards(&loaded.object, &numbers) {
+            let mut registry = self.registry.borrow_mut();
+            let guards = registry.guards(&loaded.object, &numbers);
+            if is_hurried() {
+                // They may lack what was not looked at to the end.
+                return Err(SessionError::Interrupted);
+            }
+            match guards {
                 Ok(guards) => hooks.extend(place_guards(&loaded, guards).map(guard)),
                 Err(at) => self.unguarded = Some((loaded.object.path().to_owned(), *at)),
             }
