@@ -89,6 +89,36 @@ each_build! {
     dynamic = 0, ibt = 1, unoptimized = 2, no_pie = 3, static_glibc = 4, static_pie = 5, static_musl = 6, musl = 7,
 }
 
+/// Chromium has reserved the first 4 GiB: "no free address space within 2 GiB of 0x20000000".
+#[test]
+fn the_first_4_gib_were_reserved_by_the_program() {
+    let Some(path) = target("counts") else { return };
+    let (mut program, pid) = start(&path);
+    assert_eq!(program.ask("low 0"), 1, "the first 4 GiB are free in a program that can lie anywhere");
+    let all: [&[&str]; 3] = [&[], &["--no-optimize"], &["--interpret"]];
+    for flags in all {
+        let args = [&["funccount", "-p", &pid], flags, &["leaf"]].concat();
+        let (report, answer) = during(&args, || program.ask("threads 500"));
+        assert_eq!(answer, as_target(64 * work(500)), "{flags:?}");
+        report.assert_count("leaf", 64 * 500);
+    }
+    let before = Snapshot::of(program.pid());
+    for flags in all {
+        let args = [&["funclatency", "-p", &pid], flags, &["fib"]].concat();
+        let (report, answer) = during(&args, || program.ask("fib 15"));
+        assert_eq!((answer, report.latencies()), (610, fib_calls(15)), "{flags:?}: {}", report.0);
+        let script = "u:leaf { @first[arg0] = count() } ur:leaf { @last[retval] = count(); @ = sum(retval) }";
+        let args = [&["-f", "json", "-p", &pid], flags, &["-e", script]].concat();
+        let (report, answer) = during(&args, || program.ask("work 3"));
+        assert_eq!(answer, work(3), "{flags:?}");
+        for line in [r#"{"@": 12}"#, r#"{"@first": {"0": 1, "1": 1, "2": 1}}"#] {
+            assert!(report.0.stdout.contains(line), "{flags:?}: {}", report.0);
+        }
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
 #[test]
 pub fn sixty_four_threads() {
     for build in ["counts", "counts-musl"] {

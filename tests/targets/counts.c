@@ -3,6 +3,7 @@
 #include "serve.h"
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 PROBED long fib(long n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
 
@@ -59,11 +60,21 @@ static long reals(long n)
     return (long)(2 * sum);
 }
 
+/* All of the first 4 GiB, as V8 reserves it for its sandbox. */
+static long low(long n)
+{
+    (void)n;
+    char *wanted = (char *)0x10000;
+    return mmap(wanted, ((uint64_t)4 << 30) - 0x10000, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) == wanted;
+}
+
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
         { "work", work },   { "fib", fib },     { "even", even },   { "threads", threads },
-        { "seven", sevens }, { "text", texts }, { "real", reals }, { 0 },
+        { "seven", sevens }, { "text", texts }, { "real", reals }, { "low", low },
+        { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 
-use sidestep_plan::thunk::{Context, Env, Globals, globals, lookup_is_low, thread_pointer_through_self};
+use sidestep_plan::thunk::{Context, Env, Globals, globals, prefers_low_lookup, thread_pointer_through_self};
 use sidestep_sys::{Batch, Process, Stopped, TscScale, arch};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
@@ -115,17 +115,19 @@ impl Regions {
         let list = List { shared: &shared, layout: &layout };
         let aside = Place::find(&process, shared_va.0..shared_va.0, Len(layout.private_len))?;
         let private = hold.stopped("memory", |stopped| list.map(stopped, &aside, MapKind::Private))?;
-        // Below 2 GiB, if generated code names its address in a displacement.
-        let is_low = lookup_is_low(arch::ISA);
-        let near = if is_low { LOW } else { shared_va.0 };
-        let low = Place::find(&process, near..near, Len(layout.lookup_len))?;
+        // Some programs (V8 with its sandbox) have all of the first 4 GiB reserved.
+        let low = match prefers_low_lookup(arch::ISA) {
+            true => Place::find(&process, LOW..LOW, Len(layout.lookup_len)).ok().filter(Place::is_below_2_gib),
+            false => None,
+        };
+        let lookup_place = match low {
+            Some(low) => low,
+            None => Place::find(&process, shared_va.0..shared_va.0, Len(layout.lookup_len))?,
+        };
         let changes_pointer = sets_thread_pointer(&process)?;
         let (lookup, self_pointer) = hold.stopped("memory", |stopped| {
             told_apart(stopped)?;
-            let lookup = list.map(stopped, &low, MapKind::Lookup)?;
-            if is_low && lookup.0 + layout.lookup_len > i32::MAX as u64 {
-                return Err(SessionError::NoRoom { near: Va(LOW) });
-            }
+            let lookup = list.map(stopped, &lookup_place, MapKind::Lookup)?;
             Remote(stopped).wipe_on_fork(lookup, Len(layout.lookup_len))?;
             Ok((lookup, !changes_pointer && self_pointers(stopped)))
         })?;

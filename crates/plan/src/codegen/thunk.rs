@@ -194,10 +194,10 @@ impl Places {
     }
 }
 
-/// Whether the lookup table of threads has to lie below 2 GiB: whether generated code names its
-/// address in a displacement.
+/// Whether the lookup table of threads should lie below 2 GiB: whether generated code is shorter if
+/// a displacement can name its address.
 #[must_use]
-pub fn lookup_is_low(isa: Isa) -> bool {
+pub fn prefers_low_lookup(isa: Isa) -> bool {
     match isa {
         Isa::X86 | Isa::X64 => true,
         Isa::A64 | Isa::A32 | Isa::T32 => false,

@@ -85,6 +85,11 @@ impl Place {
         Place::among(&mappings(process)?, near, len)
     }
 
+    /// Whether a displacement of x86 can name all of it.
+    pub fn is_below_2_gib(&self) -> bool {
+        self.at.0 + self.len.0 <= i32::MAX as u64
+    }
+
     fn among(mappings: &[Mapping], near: Range<u64>, len: Len) -> Result<Place, SessionError> {
         let none = SessionError::NoRoom { near: Va(near.start) };
         let at = space::find(arch::ISA, &used(mappings), near.clone(), len).ok_or(none)?;

@@ -169,8 +169,7 @@ impl Site<'_> {
 
         let slow = asm.label();
         saved.save(asm);
-        asm.thread_pointer(key, env.self_pointer);
-        env.emit_hash(asm, cells, key);
+        env.emit_bucket(asm, cells, key);
         asm.cmp_mem(cells, env.bucket_disp(), key);
         asm.jcc(Cond::Ne, slow);
         asm.load(cells, cells, env.cells_disp());

@@ -186,16 +186,14 @@ impl Parts {
 /// The thread's cells and state into their registers. To `slow` where there are none, and where
 /// calls may have moved to other threads. Changes `rcx`.
 fn find_state(asm: &mut Asm, env: &Env, slow: Label) {
-    asm.thread_pointer(Reg::Rcx, env.self_pointer);
-    env.emit_hash(asm, STATE, Reg::Rcx);
+    env.emit_bucket(asm, STATE, Reg::Rcx);
     asm.cmp_mem(STATE, env.bucket_disp(), Reg::Rcx);
     asm.jcc(Cond::Ne, slow);
     asm.load(CELLS, STATE, env.cells_disp());
     asm.test(CELLS);
     asm.jcc(Cond::E, slow);
     asm.load(STATE, STATE, env.bucket_disp() + ENTRY_STATE);
-    let table = env.bucket_disp() - offset_of!(LookupTable, buckets) as i32;
-    asm.cmp_at_imm8(table + offset_of!(LookupTable, migrated) as i32, 0);
+    env.emit_test_table(asm, offset_of!(LookupTable, migrated), Reg::Rcx);
     asm.jcc(Cond::Ne, slow);
 }
 

@@ -14,12 +14,12 @@ pub(crate) mod watched;
 
 use std::mem::offset_of;
 
-use sidestep_isa::Va;
 use sidestep_isa::live::Dead;
 use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 pub use sidestep_isa::x86::emit::{SETS_THREAD_POINTER_LEN, sets_thread_pointer, thread_pointer_through_self};
-use sidestep_wire::LookupEntry;
+use sidestep_isa::{Isa, Va};
 use sidestep_wire::arch::x86::{Regs, TRAMPOLINE_MARK};
+use sidestep_wire::{LookupEntry, LookupTable};
 
 use crate::codegen::thunk::{End, Env, Globals, Place, Places, Program, Thunks};
 use crate::codegen::x86::detour::Inlined;
@@ -69,15 +69,38 @@ impl Places {
 pub const RED_ZONE: i32 = 128;
 
 impl Env {
-    /// Bucket address of the key in `key` to `out`, as displacement base for `self.buckets`.
-    pub(crate) fn emit_hash(&self, asm: &mut Asm, out: Reg, key: Reg) {
+    /// The thread pointer to `key`, and the address of its bucket to `out`, to which
+    /// [`Env::bucket_disp`] is to be added.
+    pub(crate) fn emit_bucket(&self, asm: &mut Asm, out: Reg, key: Reg) {
+        asm.thread_pointer(key, self.self_pointer);
         asm.imul_imm(out, key, self.hash_multiplier);
         asm.shr(out, self.hash_shift - ENTRY_SHIFT);
         asm.and32(out, ((self.bucket_count - 1) << ENTRY_SHIFT) as i32);
+        if !self.is_low() {
+            asm.mov_imm64(key, self.buckets.0);
+            asm.add(out, key);
+            asm.thread_pointer(key, self.self_pointer);
+        }
+    }
+
+    /// Whether a displacement can name all of the lookup table: in 32-bit code, any does.
+    fn is_low(&self) -> bool {
+        self.isa == Isa::X86 || self.buckets.0 + size_of::<LookupTable>() as u64 <= i32::MAX as u64
     }
 
     pub(crate) fn bucket_disp(&self) -> i32 {
-        self.buckets.0 as i32
+        if self.is_low() { self.buckets.0 as i32 } else { 0 }
+    }
+
+    /// Compares a field of the lookup table, of 8 bytes, with 0. May change `scratch`.
+    fn emit_test_table(&self, asm: &mut Asm, field: usize, scratch: Reg) {
+        let disp = field as i32 - offset_of!(LookupTable, buckets) as i32;
+        if self.is_low() {
+            asm.cmp_at_imm8(self.buckets.0 as i32 + disp, 0);
+        } else {
+            asm.mov_imm64(scratch, self.buckets.0);
+            asm.cmp_imm8(scratch, disp, 0);
+        }
     }
 
     /// Offset of the cells pointer in a lookup entry.
@@ -96,8 +119,7 @@ fn find_entry(asm: &mut Asm, env: &Env) {
     let slow = asm.label();
     let found = asm.label();
     let done = asm.label();
-    asm.thread_pointer(Reg::Rsi, env.self_pointer);
-    env.emit_hash(asm, Reg::Rax, Reg::Rsi);
+    env.emit_bucket(asm, Reg::Rax, Reg::Rsi);
     asm.cmp_mem(Reg::Rax, env.bucket_disp(), Reg::Rsi);
     asm.jcc(Cond::Ne, slow);
     asm.load(Reg::Rcx, Reg::Rax, env.cells_disp());
