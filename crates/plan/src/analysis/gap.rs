@@ -42,8 +42,8 @@ impl<'a> Gap<'a> {
         let empty = || Boundaries::new(bytes.len());
         let mut heads = empty();
         heads.set(0);
-        let (first, inner, walked) = (empty(), empty(), empty());
-        Gap { start, bytes, first, inner, reached: false, heads, walked, news: vec![0..bytes.len()] }
+        let (first, inner, walked, all) = (empty(), empty(), empty(), 0..bytes.len());
+        Gap { start, bytes, first, inner, reached: false, heads, walked, news: Vec::from([all]) }
     }
 
     pub fn end(&self) -> Va {
