@@ -16,6 +16,14 @@ pub struct VerifyError {
     pub problem: Problem,
 }
 
+impl VerifyError {
+    /// Whether nothing is wrong but that the program is too much to be looked at.
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        matches!(self.problem, Problem::TooComplex(_) | Problem::TooManyPaths)
+    }
+}
+
 /// What is wrong with an instruction. `what` is in words what a register points to.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Problem {

@@ -206,7 +206,10 @@ impl<'s> Lexer<'s> {
                 let text = &rest[1..1 + digits];
                 self.at += digits;
                 let span = Span { start, end: self.at };
-                u8::from_str_radix(text, 16).map_err(|_| Diagnostic::error(span, "invalid escape character '\\x'"))?
+                u8::from_str_radix(text, 16).map_err(|_| {
+                    let error = Diagnostic::error(span, "invalid escape character '\\x'");
+                    error.hint("one or two hexadecimal digits follow, as in \\x1b")
+                })?
             }
             c => {
                 let span = Span { start, end: self.at };

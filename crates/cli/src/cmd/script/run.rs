@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::anyhow;
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Maps, Record};
 use sidestep_lang::script::ast::{Point, Provider};
@@ -69,8 +69,13 @@ impl Script {
         let (mut programs, mut points) = (Vec::new(), Vec::new());
         for probe in compiled.probes.iter().filter(|probe| !probe.point.provider.has_target()) {
             let rules = Rules { maps: &compiled.maps, ..Rules::default() };
-            let verified = verify(&compiled.programs[probe.program], &rules)
-                .with_context(|| format!("a bug of sidestep: the program of {} is not accepted", probe.point.text()))?;
+            let verified = verify(&compiled.programs[probe.program], &rules).map_err(|error| {
+                let name = probe.point.text();
+                match error.is_too_long() {
+                    true => anyhow!("the block of {name} is too long: {error}"),
+                    false => anyhow!("a bug of sidestep: the program of {name} is not accepted: {error}"),
+                }
+            })?;
             programs.push((probe.point.provider, period(&probe.point), verified));
             points.push(probe.point.clone());
         }
@@ -279,9 +284,8 @@ impl Script {
         let checked = &self.checked;
         for (count, block) in counts.iter().zip(&checked.blocks).filter(|(count, _)| **count > 0) {
             let points: Vec<String> = block.points.iter().map(Point::text).collect();
-            let what = if checked.config.count_reads { "value" } else { "string" };
-            let strings = if *count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
-            sink.warn(&format!("{strings} could not be read at {}", points.join(", ")));
+            let values = if *count == 1 { "value" } else { "values" };
+            sink.warn(&format!("{count} {values} could not be read at {}", points.join(", ")));
         }
         let reads = counts.iter().skip(checked.blocks.len()).zip(&checked.reads);
         for (count, span) in reads.filter(|(count, _)| **count > 0) {

@@ -362,7 +362,8 @@ impl Checker<'_> {
                 ExprKind::Ident(name) if name == "raw" => mode = StackMode::Raw,
                 ExprKind::Ident(name) if name == "build_id" => mode = StackMode::BuildId,
                 ExprKind::Ident(name) => {
-                    return self.error(arg.span, format!("Invalid stack mode: '{name}'"));
+                    let hint = "there are bpftrace, perf, raw and build_id";
+                    return self.error_with(arg.span, format!("Invalid stack mode: '{name}'"), hint);
                 }
                 _ => match self.expr(arg)?.kind {
                     ValueKind::Int(n @ 1..=127) => depth = Some(n as u32),

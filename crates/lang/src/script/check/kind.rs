@@ -80,7 +80,10 @@ impl Checker<'_> {
                     self.error_with(arg.span, message, "there are monotonic, boot, tai and sw_tai")
                 }
             },
-            _ => self.error(arg.span, format!("{name}() is the number as the program itself sees it: curr_ns")),
+            _ => {
+                let hint = format!("there is curr_ns: {name} as the program itself sees it");
+                self.error_with(arg.span, format!("Invalid PID namespace mode: {wanted}"), hint)
+            }
         }
     }
 }

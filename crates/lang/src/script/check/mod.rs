@@ -157,6 +157,8 @@ struct Checker<'a> {
     measuring: bool,
     /// Loops around the statement.
     loops: usize,
+    /// Rounds of all `unroll` around it.
+    rounds: u64,
     /// Conditions around it that are known not to hold.
     dead: usize,
     /// The block uses `self`.
@@ -201,6 +203,7 @@ impl<'a> Checker<'a> {
             returns: None,
             measuring: false,
             loops: 0,
+            rounds: 1,
             dead: 0,
             uses_own: false,
             sets_own: false,

@@ -4,13 +4,16 @@ use std::collections::HashMap;
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, Step, Stmt, StmtKind};
 use super::super::checked::{Action, Loop, Op, Value, ValueKind};
-use super::super::diagnostic::{Diagnostic, Span, Unknown};
+use super::super::diagnostic::{Diagnostic, Severity, Span, Unknown};
 use super::super::lower::{INLINE_ROUNDS, ROUNDS};
 use super::super::types::Type;
 use super::{Checker, Checking};
 
 /// Rounds of `unroll`, as in bpftrace.
 const UNROLL: u64 = 100;
+
+/// Rounds of all that are one in the other.
+const NESTED: u64 = 10_000;
 
 impl Checker<'_> {
     pub(super) fn stmts(&mut self, stmts: &[Stmt]) -> Vec<Op> {
@@ -103,18 +106,29 @@ impl Checker<'_> {
                 let span = count.span;
                 let count = self.expr(count)?;
                 match count.kind {
+                    ValueKind::Int(n @ 1..=UNROLL) if self.rounds * n > NESTED => {
+                        let all = self.rounds * n;
+                        self.error(span, format!("unroll in unroll makes {all} rounds, at most {NESTED}"))
+                    }
                     ValueKind::Int(n @ 1..=UNROLL) => {
+                        self.rounds *= n;
+                        let found = self.found.len();
                         for _ in 0..n {
                             let round = self.scope(body);
                             ops.extend(round);
+                            // All rounds have the same mistakes.
+                            if self.found[found..].iter().any(|found| found.severity == Severity::Error) {
+                                break;
+                            }
                         }
+                        self.rounds /= n;
                         Ok(())
                     }
                     ValueKind::Int(n) if (n as i64) > UNROLL as i64 => {
                         self.error(span, format!("unroll maximum value is {UNROLL}"))
                     }
                     ValueKind::Int(_) => self.error(span, "unroll minimum value is 1"),
-                    _ => self.error(span, "invalid unroll value"),
+                    _ => self.error(span, "unroll() expects a number that is known before anything runs"),
                 }
             }
             StmtKind::Return(value) if self.returns.is_some() => {

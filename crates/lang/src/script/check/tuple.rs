@@ -17,6 +17,8 @@ impl Checker<'_> {
             let value = self.expr(item)?;
             match &value.ty {
                 Type::None if self.last => return self.error(item.span, "a part of a tuple must have a value"),
+                // A tuple with such a part would not fit what is known later.
+                Type::None => return self.unknown(),
                 _ => values.push(value),
             }
         }

@@ -240,9 +240,10 @@ impl Parser<'_> {
                     TokenKind::Ident(word) if matches!(&*word, "packed" | "__packed__") => found.packed = true,
                     TokenKind::Ident(word) if matches!(&*word, "aligned" | "__aligned__") => {
                         self.expect("(")?;
-                        let TokenKind::Int(align) = self.next()?.kind else {
+                        let TokenKind::Int(align) = *self.peek()? else {
                             return Err(self.unexpected(", expecting a number of bytes"));
                         };
+                        self.next()?;
                         if !align.is_power_of_two() || align > LARGEST_ALIGN {
                             let message = format!("a type is aligned to 1, 2, 4 bytes or more, to {LARGEST_ALIGN}");
                             return Err(Diagnostic::error(token.span, message));
@@ -314,7 +315,7 @@ impl Parser<'_> {
                 Some(0) => (start.next_multiple_of(8 * align), 0),
                 Some(width) => {
                     if !matches!(member.ty, CType::Int { .. } | CType::Char | CType::Enum(_)) || width > 8 * size {
-                        let message = format!("a bit-field of {width} bits in a '{}'", member.ty.name());
+                        let message = format!("'{}' cannot have a bit-field of {width} bits", member.ty.name());
                         return Err(Diagnostic::error(member.span, message));
                     }
                     // One that would lie in more units of its type than the type itself begins a

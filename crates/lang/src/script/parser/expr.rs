@@ -238,11 +238,13 @@ impl Parser<'_> {
                 }
                 "." | "->" => {
                     self.next()?;
-                    match self.next()?.kind {
-                        TokenKind::Ident(name) => ExprKind::Member(Box::new(expr), name),
-                        TokenKind::Int(index) => ExprKind::Member(Box::new(expr), index.to_string()),
+                    let name = match self.peek()? {
+                        TokenKind::Ident(name) => name.clone(),
+                        TokenKind::Int(index) => index.to_string(),
                         _ => return Err(self.unexpected(", expecting the name of a member")),
-                    }
+                    };
+                    self.next()?;
+                    ExprKind::Member(Box::new(expr), name)
                 }
                 "[" => {
                     self.next()?;

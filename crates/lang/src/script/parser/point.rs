@@ -167,8 +167,15 @@ fn split(text: &str) -> Vec<&str> {
         match bytes[at] {
             b'"' => quoted = !quoted,
             b'\\' if quoted => at += 1,
-            // `usdt:path::name` has an empty provider; elsewhere `::` is a part of a name.
-            b':' if !quoted && bytes.get(at + 1) == Some(&b':') && fields.len() >= 2 && !is_usdt => at += 1,
+            // `usdt:path::name` has an empty provider, `uprobe::name` no file; elsewhere `::` is a
+            // part of a name.
+            b':' if !quoted
+                && bytes.get(at + 1) == Some(&b':')
+                && !is_usdt
+                && (fields.len() >= 2 || fields.len() == 1 && at > start) =>
+            {
+                at += 1;
+            }
             b':' if !quoted => {
                 fields.push(&text[start..at]);
                 start = at + 1;
