@@ -34,6 +34,14 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 #[test]
+fn a_block_that_is_too_long_was_called_a_bug_of_sidestep() {
+    let block = "{ unroll(100) { unroll(100) { @x[pid] = count() } } }";
+    refused(&["-e", &format!("BEGIN {block}")], &["the block of begin is too long"]);
+    let args = ["-e", &format!("u:libc:malloc {block}"), "-c", "/bin/true"];
+    refused(&args, &["the block of uprobe:libc:malloc is too long"]);
+}
+
+#[test]
 fn no_such_process() {
     let mut gone = Command::new("true").spawn().expect("true");
     let pid = gone.id().to_string();

@@ -2,6 +2,7 @@
 
 use anyhow::anyhow;
 use sidestep_bpf::map::Map;
+use sidestep_bpf::verify::VerifyError;
 use sidestep_engine::{About, Action, Bundle, BundleMap, Cookie, Facts, FuncPattern, Pattern, Request, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::Fact;
@@ -41,6 +42,14 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     Ok(parsed)
 }
 
+/// Why the verifier does not take the program of a probe.
+pub fn not_accepted(point: &Point, error: &VerifyError) -> anyhow::Error {
+    match error.is_too_long() {
+        true => anyhow!("the block of {} is too long: {error}", point.text()),
+        false => anyhow!("a bug of sidestep: the program of {} is not accepted: {error}", point.text()),
+    }
+}
+
 /// What a session runs: the programs of attach points that need a target. Also, which of the
 /// script's probes each request is.
 pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<Request>, Vec<usize>)> {
@@ -58,7 +67,8 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
         let mut add = |program: usize| match known.iter().find(|(known, _)| *known == program) {
             Some((_, index)) => Ok(*index),
             None => {
-                let index = bundle.add(&probe.point.text(), &compiled.programs[program])?;
+                let index = bundle.add(&probe.point.text(), &compiled.programs[program]);
+                let index = index.map_err(|error| not_accepted(&probe.point, &error))?;
                 known.push((program, index));
                 anyhow::Ok(index)
             }

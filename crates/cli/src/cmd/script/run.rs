@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Maps, Record};
 use sidestep_lang::script::ast::{Point, Provider};
@@ -20,6 +19,7 @@ use sidestep_lang::script::printf::Format;
 use sidestep_lang::script::types::Type;
 
 use super::Source;
+use super::attach;
 use crate::cmd::funccount::attached;
 use crate::input;
 use crate::out::script::{Layout, Names, Print, Printer, Shown, listed, values};
@@ -69,13 +69,8 @@ impl Script {
         let (mut programs, mut points) = (Vec::new(), Vec::new());
         for probe in compiled.probes.iter().filter(|probe| !probe.point.provider.has_target()) {
             let rules = Rules { maps: &compiled.maps, ..Rules::default() };
-            let verified = verify(&compiled.programs[probe.program], &rules).map_err(|error| {
-                let name = probe.point.text();
-                match error.is_too_long() {
-                    true => anyhow!("the block of {name} is too long: {error}"),
-                    false => anyhow!("a bug of sidestep: the program of {name} is not accepted: {error}"),
-                }
-            })?;
+            let verified = verify(&compiled.programs[probe.program], &rules)
+                .map_err(|error| attach::not_accepted(&probe.point, &error))?;
             programs.push((probe.point.provider, period(&probe.point), verified));
             points.push(probe.point.clone());
         }

@@ -56,8 +56,8 @@ pub(super) fn is_builtin(name: &str) -> bool {
     matches!(name, "pid" | "tid" | "args" | "nsecs" | "ustack")
 }
 
-/// Rounds after which the types of maps must be known: those that are used before they are assigned
-/// need more than one.
+/// Rounds after which the types of all must be known, beside one for each map: one that is used
+/// before it is assigned gets its type from another, which may be used before it is assigned.
 const ROUNDS: usize = 10;
 
 /// Checks a script. `params` are the arguments of its command line.
@@ -79,7 +79,7 @@ pub fn check_with(
 ) -> Result<(Checked, Vec<Diagnostic>), Vec<Diagnostic>> {
     let mut known = Known::default();
     let mut types = Types::new(program, &script.types);
-    for _ in 0..ROUNDS {
+    for round in 0.. {
         let mut checker = Checker::new(params, types, known.clone(), false);
         checker.script(script);
         let vars = std::mem::take(&mut checker.found_vars);
@@ -87,7 +87,7 @@ pub fn check_with(
         types = checker.types;
         let settled = now == known;
         known = now;
-        if settled {
+        if settled || round >= ROUNDS + known.maps.len() + known.own.len() {
             break;
         }
     }

@@ -85,7 +85,10 @@ impl Checker<'_> {
         let len = match (args.get(1), size) {
             (Some(len), _) => self.length("buf", len)?,
             (None, Some(size)) => int(size as u64),
-            (None, None) => return self.error(span, "buf() expects a length argument for non-array type integer"),
+            (None, None) => {
+                let kind = address.ty.kind();
+                return self.error(span, format!("buf() expects a length argument for non-array type {kind}"));
+            }
         };
         let most = match len.kind {
             ValueKind::Int(0) => {

@@ -117,7 +117,7 @@ impl Checker<'_> {
                             let round = self.scope(body);
                             ops.extend(round);
                             // All rounds have the same mistakes.
-                            if self.found[found..].iter().any(|found| found.severity == Severity::Error) {
+                            if self.last && self.found[found..].iter().any(|found| found.severity == Severity::Error) {
                                 break;
                             }
                         }

@@ -340,7 +340,7 @@ impl Parser<'_> {
 
     /// Behind `enum`.
     fn enumeration(&mut self) -> Parsed<CType> {
-        let start = self.peek_at(0)?.span;
+        let keyword = self.last;
         let name = match self.peek()?.clone() {
             TokenKind::Ident(name) => {
                 self.next()?;
@@ -348,8 +348,8 @@ impl Parser<'_> {
             }
             _ => String::new(),
         };
-        let span = start.to(self.last);
         if !self.eat("{")? {
+            let span = keyword.to(self.last);
             return match self.types.enums.iter().find(|known| known.name == format!("enum {name}")) {
                 Some(known) => Ok(CType::Enum(Arc::clone(known))),
                 None => Err(Diagnostic::error(span, format!("unknown type name 'enum {name}'"))),
