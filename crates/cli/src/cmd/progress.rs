@@ -1,5 +1,5 @@
-//! `Attaching 3120/5364`, on a terminal only, when attaching takes longer than a second. Before there
-//! is anything to count, `Attaching...`: the code of a very large program takes half a minute.
+//! `Attaching 3120/5364`, on a terminal only, when attaching takes longer than a second. While there
+//! is nothing to count, `Attaching...`: the code of a very large program takes half a minute.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -55,9 +55,9 @@ impl Line {
 
     /// Shows how far the attach has come, unless it is too early for it.
     pub fn show(&mut self, progress: sidestep_engine::Progress) {
-        self.end_first();
         let now = Instant::now();
         if self.next.is_some_and(|next| now >= next) {
+            self.end_first();
             say(&format!("\rAttaching {}/{}", progress.done, progress.total));
             self.next = Some(now + PERIOD);
             self.shown = true;
