@@ -257,3 +257,17 @@ fn code_mapped_twice_left_no_room_for_any_detour() {
     assert_eq!(program.ask("elsewhere 100"), work(100));
     program.finish().ok();
 }
+
+/// Beside other work, a script with an interval of 20 ms counted 4 rounds in 110 ms: the fifth and
+/// the end were over when the tool came to run, and the fifth was left out.
+#[test]
+fn an_interval_that_was_late_was_left_out() {
+    let tracing = Tracing::launch(&["-q", "-e", "interval:ms:100 { @n++ } interval:ms:1000 { exit() }"]);
+    // However long it stands still, and when.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    tracing.signal(libc::SIGSTOP);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    tracing.signal(libc::SIGCONT);
+    let output = tracing.output().ok();
+    assert!(output.stdout.contains("@n: 10\n"), "{output}");
+}

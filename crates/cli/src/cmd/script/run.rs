@@ -27,6 +27,9 @@ use crate::out::sink::{Reader, Sink};
 use crate::out::{json, time};
 use crate::signals;
 
+/// How many rounds of an interval are made up for: the process may have been stopped for hours.
+const MOST_LATE: u32 = 1000;
+
 /// A block that runs again and again.
 struct Interval {
     program: usize,
@@ -208,10 +211,8 @@ impl Script {
             self.all(Provider::Own, maps, sink)?;
         }
         let now = Instant::now();
-        for index in 0..self.intervals.len() {
-            if let Some(program) = self.due(index, now) {
-                self.run(program, maps, sink)?;
-            }
+        while let Some(program) = self.due(now) {
+            self.run(program, maps, sink)?;
         }
         Ok(())
     }
@@ -223,7 +224,7 @@ impl Script {
         for _ in 0..signals::taken_for_blocks() {
             programs.extend((0..self.programs.len()).filter(|program| self.programs[*program].0 == Provider::Own));
         }
-        programs.extend((0..self.intervals.len()).filter_map(|index| self.due(index, now)));
+        programs.extend(std::iter::from_fn(|| self.due(now)));
         for program in programs {
             if self.exit.is_some() {
                 break;
@@ -240,14 +241,14 @@ impl Script {
         Ok(())
     }
 
-    /// The program of an interval that is over, which begins anew.
-    fn due(&mut self, index: usize, now: Instant) -> Option<usize> {
-        let interval = &mut self.intervals[index];
-        if interval.next > now || self.exit.is_some() {
-            return None;
-        }
+    /// The program of the interval that was over first, which begins anew. This process may have
+    /// been late: then each interval runs as often as if it had not been, and in the same order.
+    fn due(&mut self, now: Instant) -> Option<usize> {
+        let over = self.intervals.iter_mut().filter(|interval| interval.next <= now);
+        let interval = over.min_by_key(|interval| interval.next).filter(|_| self.exit.is_none())?;
         let late = now.duration_since(interval.next).as_nanos() / interval.period.as_nanos().max(1);
-        interval.next += interval.period * (u32::try_from(late).unwrap_or(u32::MAX - 1) + 1);
+        let skipped = u32::try_from(late).unwrap_or(u32::MAX).saturating_sub(MOST_LATE);
+        interval.next += interval.period * skipped + interval.period;
         Some(interval.program)
     }
 
