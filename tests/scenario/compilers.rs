@@ -174,3 +174,32 @@ fn rust() {
 fn go() {
     GO.test();
 }
+
+/// Without `-rdynamic`, all callers are seen: LLVM leaves out a text that is always the same, and
+/// what is behind it is in other registers. It was read from those that the ABI has.
+#[test]
+fn arguments_that_link_time_optimization_left_out_were_read_from_other_registers() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    for compiler in C.installed().iter().filter(|compiler| compiler.starts_with("clang")) {
+        let (program, is_built) = C.build(compiler, "-O2 -g -flto", 100);
+        if !is_built {
+            eprintln!("SKIPPED, NOT TESTED: {compiler} -flto: no plug-in of the linker");
+            continue;
+        }
+        let program = program.to_string_lossy();
+        let shown = |block: &str| {
+            let script = format!("u:{program}:take {{ {block} }}");
+            run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT)
+        };
+        let output = shown("printf(\"%d %d %d\\n\", args.c, args.small, args.big->a[2])");
+        assert_eq!(output.stdout.trim_end(), "0 201 3\n5 202 3", "{compiler}: {output}");
+        let texts = ("printf(\"%s\\n\", str(args.text))", "text\ntext");
+        for (block, right) in [texts, ("printf(\"%d %d\\n\", args.p.x, args.p.y)", "1 -1\n2 -2")] {
+            let output = shown(block);
+            let is_refused = output.stderr.contains("the compiler has left out the argument");
+            assert!(is_refused || output.stdout.trim_end() == right, "{compiler}: {output}");
+        }
+    }
+}

@@ -91,7 +91,11 @@ impl<'d> Reading<'d> {
             }
             _ if self.is_llvm(unit)? => {
                 let places = self.places(va, chain[0], described)?;
-                kept(&places, &mut parameters, &result, self.isa(), convention)
+                let (unit, at) = self.around(chain[0])?;
+                // Since LLVM 17: arguments were left out.
+                let number = Self::number(&unit.entry(at)?, c::DW_AT_calling_convention)?;
+                let is_changed = number == Some(c::DW_CC_nocall.0.into());
+                kept(&places, &mut parameters, &result, self.isa(), convention, is_changed)
             }
             _ => vec![true; parameters.len()],
         };

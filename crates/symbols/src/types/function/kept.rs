@@ -33,14 +33,17 @@ pub(super) enum Place {
 }
 
 /// Says where parameters are that are not where the ABI has them; of each, whether that is known.
+/// `is_changed`: the compiler says that the function does not take what the source says.
 pub(super) fn kept(
     places: &[Place],
     parameters: &mut [FunctionParameter],
     result: &DataType,
     isa: Isa,
     convention: Convention,
+    is_changed: bool,
 ) -> Vec<bool> {
     let registers = registers(parameters, result, isa);
+    let is_own = convention == Convention::Compiler;
     // Of the same kind, and where it is if all before it are passed.
     let shows = |gone: usize, other: usize| match (registers[gone], registers[other]) {
         (Some(own), Some(register)) => {
@@ -51,8 +54,9 @@ pub(super) fn kept(
     };
     let count = parameters.len().min(places.len());
     let is_gone = |at: &usize| places[*at] == Place::Nowhere && !(at + 1..count).any(|other| shows(*at, other));
-    let known = (0..count).find(is_gone).unwrap_or(count);
-    let is_own = convention == Convention::Compiler;
+    // Then the ABI says of no parameter where it is.
+    let is_changed = is_changed || !is_own && contradicts(places, &registers[..count]);
+    let known = if is_changed { 0 } else { (0..count).find(is_gone).unwrap_or(count) };
     let mut place = |(at, parameter): (usize, &mut FunctionParameter)| {
         let is_whole = !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..));
         match places.get(at) {
@@ -76,6 +80,22 @@ pub(super) fn kept(
         }
     };
     parameters.iter_mut().enumerate().map(&mut place).collect()
+}
+
+/// Whether a parameter is not in the register that the ABI has for it, or another one is in that.
+fn contradicts(places: &[Place], registers: &[Option<Argument>]) -> bool {
+    let is_in = |place: &Place, register: Argument| match place {
+        Place::Register(own) => *own == register,
+        Place::Pieces(pieces) => pieces.iter().any(|piece| piece.register == register),
+        // At -O0 an address is said to be where it is behind the first instructions.
+        Place::At(_) | Place::Nowhere | Place::Memory => false,
+    };
+    registers.iter().enumerate().any(|(at, register)| {
+        register.is_some_and(|register| match &places[at] {
+            Place::Register(own) => *own != register,
+            _ => places.iter().enumerate().any(|(other, place)| other != at && is_in(place, register)),
+        })
+    })
 }
 
 /// The register of each parameter, as far as numbers and addresses tell.
