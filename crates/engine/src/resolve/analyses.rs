@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sidestep_plan::Index;
-use sidestep_plan::index::Analysis;
+use sidestep_plan::index::{Analysis, IsOver};
 use sidestep_symbols::Object;
 use sidestep_sys::is_hurried;
 
@@ -30,20 +30,28 @@ impl Analyses {
         Analyses { keeps: several, ..Analyses::default() }
     }
 
-    /// The index of an object.
+    /// The index of an object, for the start of a session, which the user may end.
     ///
     /// # Errors
     /// The object is corrupt; the user has asked for the end.
     pub fn index<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, SessionError> {
-        self.get(object, self.keeps)
+        self.get(object, self.keeps, &is_hurried)
     }
 
     /// As [`Analyses::index`]; somebody will ask again, until [`Analyses::forget`].
     ///
     /// # Errors
-    /// The object is corrupt; the user has asked for the end.
+    /// The object is corrupt.
     pub fn index_to_keep<'o>(&mut self, object: &'o Rc<Object>) -> Result<Index<'o>, SessionError> {
-        self.get(object, true)
+        self.get(object, true, &|| false)
+    }
+
+    /// Indexes an object whose names the start of a session asks for, which the user may end.
+    ///
+    /// # Errors
+    /// The object is corrupt; the user has asked for the end.
+    pub fn look_ahead(&mut self, object: &Rc<Object>) -> Result<(), SessionError> {
+        self.get(object, true, &is_hurried).map(|_| ())
     }
 
     /// Whether an object was indexed before, and that was kept.
@@ -64,11 +72,11 @@ impl Analyses {
         }
     }
 
-    fn get<'o>(&mut self, object: &'o Rc<Object>, keep: bool) -> Result<Index<'o>, SessionError> {
+    fn get<'o>(&mut self, object: &'o Rc<Object>, keep: bool, is_over: IsOver<'_>) -> Result<Index<'o>, SessionError> {
         if let Some(index) = self.known(object) {
             return Ok(index);
         }
-        let index = Index::unless(object.code()?, &is_hurried).ok_or(SessionError::Interrupted)?;
+        let index = Index::unless(object.code()?, is_over).ok_or(SessionError::Interrupted)?;
         if keep {
             self.kept.insert(Rc::as_ptr(object), (Rc::clone(object), index.analysis()));
         }

@@ -34,6 +34,9 @@ pub(crate) fn find<'o>(
     if !asked || object.is_go() {
         return Ok(Vec::new());
     }
+    if object.unnamed().is_none() {
+        analyses.look_ahead(object)?;
+    }
     Ok(functions(object, analyses)?.iter().filter(|function| matcher.finds(&function.name)).collect())
 }
 

@@ -16,7 +16,7 @@ const GROWTH: u64 = 256 << 20;
 const END: u64 = ISA.limits().address_end;
 /// What is left of the reach of a jump, for what lies around its ends.
 const MARGIN: u64 = 1 << 20;
-/// Where the search for the place of the lookup table begins, which has to be below 2 GiB.
+/// Where the search for the place of the lookup table begins, which should be below 2 GiB.
 pub const LOW: u64 = 0x2000_0000;
 /// What is kept free for it.
 const LOW_ROOM: u64 = 16 << 20;

@@ -2,6 +2,7 @@
 
 mod around;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -84,7 +85,16 @@ impl<'a> Index<'a> {
     /// ```
     #[must_use]
     pub fn unless(code: ObjectCode<'a>, is_over: IsOver<'_>) -> Option<Index<'a>> {
-        let index = Index::build(code, is_over);
+        // Once over, it stays so.
+        let was_over = Cell::new(false);
+        let is_over = || {
+            was_over.set(was_over.get() || is_over());
+            was_over.get()
+        };
+        if is_over() {
+            return None;
+        }
+        let index = Index::build(code, &is_over);
         (!is_over()).then_some(index)
     }
 

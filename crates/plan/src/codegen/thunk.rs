@@ -25,8 +25,7 @@ pub struct Env {
     pub isa: Isa,
     /// Address of the private region.
     pub private: Va,
-    /// Address of the first bucket of the lookup table; on x86 below 2 GiB, so that it fits a
-    /// displacement.
+    /// Address of the first bucket of the lookup table.
     pub buckets: Va,
     /// Address of the array of missed counts.
     pub missed: Va,

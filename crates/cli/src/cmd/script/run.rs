@@ -30,6 +30,9 @@ use crate::signals;
 /// How many rounds of an interval are made up for: the process may have been stopped for hours.
 const MOST_LATE: u32 = 1000;
 
+/// For how long late rounds run before all else has its turn: signals, above all.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
 /// A block that runs again and again.
 struct Interval {
     program: usize,
@@ -204,8 +207,8 @@ impl Script {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Runs what is due, each once: ticks that were slept through are left out. Before that, the
-    /// blocks of signals that came.
+    /// Runs what is due, also rounds that were slept through. Before that, the blocks of signals
+    /// that came.
     pub fn tick(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         for _ in 0..signals::taken_for_blocks() {
             self.all(Provider::Own, maps, sink)?;
@@ -213,6 +216,9 @@ impl Script {
         let now = Instant::now();
         while let Some(program) = self.due(now) {
             self.run(program, maps, sink)?;
+            if now.elapsed() > AT_ONCE {
+                break;
+            }
         }
         Ok(())
     }
@@ -220,22 +226,29 @@ impl Script {
     /// The same while nobody reads: what would be printed is lost, and counted.
     pub fn tick_unread(&mut self, maps: Maps<'_>) -> io::Result<()> {
         let now = Instant::now();
-        let mut programs = Vec::new();
         for _ in 0..signals::taken_for_blocks() {
-            programs.extend((0..self.programs.len()).filter(|program| self.programs[*program].0 == Provider::Own));
+            for program in 0..self.programs.len() {
+                if self.programs[program].0 == Provider::Own && self.exit.is_none() {
+                    self.run_unread(program, maps)?;
+                }
+            }
         }
-        programs.extend(std::iter::from_fn(|| self.due(now)));
-        for program in programs {
-            if self.exit.is_some() {
+        while let Some(program) = self.due(now) {
+            self.run_unread(program, maps)?;
+            if now.elapsed() > AT_ONCE {
                 break;
             }
-            for record in maps.run(&self.programs[program].2).map_err(io::Error::other)? {
-                match number(&record.bytes).and_then(|number| self.checked.actions.get(number)) {
-                    Some(Action::Exit) => self.exit(&record.bytes),
-                    Some(Action::Clear(map)) => self.printer.clear(*map, maps),
-                    Some(Action::Zero(map)) => self.printer.zero(*map, maps),
-                    _ => self.unread += 1,
-                }
+        }
+        Ok(())
+    }
+
+    fn run_unread(&mut self, program: usize, maps: Maps<'_>) -> io::Result<()> {
+        for record in maps.run(&self.programs[program].2).map_err(io::Error::other)? {
+            match number(&record.bytes).and_then(|number| self.checked.actions.get(number)) {
+                Some(Action::Exit) => self.exit(&record.bytes),
+                Some(Action::Clear(map)) => self.printer.clear(*map, maps),
+                Some(Action::Zero(map)) => self.printer.zero(*map, maps),
+                _ => self.unread += 1,
             }
         }
         Ok(())
