@@ -1,5 +1,5 @@
-//! `Attaching 3120/5364`, on a terminal only, when attaching takes longer than a second. While there
-//! is nothing to count, `Attaching...`: the code of a very large program takes half a minute.
+//! `Attaching 3120/5364`, on a terminal only, when attaching takes longer than a second. Where
+//! nothing is counted yet, `Attaching...`: the code of a very large program takes half a minute.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
