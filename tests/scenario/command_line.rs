@@ -125,6 +125,7 @@ fn paths_with_globs_stay_as_they_are_written() {
     assert_eq!(here(&["-l", "interval:*"]), "interval:hz:\ninterval:ms:\ninterval:s:\ninterval:us:\n");
     assert_eq!(here(&["-l", "self:*"]), "self:signal:SIGUSR1\n");
     assert_eq!(here(&["-l", "inter*:*"]), "interval:hz:\ninterval:ms:\ninterval:s:\ninterval:us:\n");
+    assert_eq!(here(&["-l", "interval"]), "interval:hz:\ninterval:ms:\ninterval:s:\ninterval:us:\n");
 }
 
 #[test]

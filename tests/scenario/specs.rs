@@ -172,14 +172,7 @@ const WITHOUT_SPEC: &[&str] = &[
     // The parser takes no such target.
     "only variables and maps can be assigned",
     // What has no type is refused where it gets its name.
-    "Value of type none cannot be assigned to ${name}",
-    "Value of type none cannot be assigned to @{name}",
-    "Value of type none cannot be assigned to self.{name}",
-    "a key must have a value",
-    "a part of a tuple must have a value",
-    "print() expects a value",
-    "typeinfo() expects a value",
-    "typeof() expects something that has a value",
+    "this expression has no value",
     // No compiler describes such a type.
     "'{}' contains itself",
     // No target has such functions: with more floating-point numbers than registers for them, with

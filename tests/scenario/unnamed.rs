@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidestep_tests::process::{LIMIT, run};
+use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::target;
-use sidestep_tests::tool::{is_32_bit, sidestep};
+use sidestep_tests::tool::{Tracing, is_32_bit, sidestep};
 
 use crate::errors::refused;
 
@@ -91,6 +91,23 @@ fn functions_of_a_stripped_program_are_probed_and_named() {
         let printed = output.stdout.lines().map(|line| line.replace("+0", "") + "\n").collect::<String>();
         assert!(printed.ends_with(&wanted), "{printed}\n{wanted}");
     }
+}
+
+/// After Ctrl-C there is no time to index an object for the start of a session; for names there is.
+#[test]
+fn a_stack_that_was_printed_after_ctrl_c_had_no_names() {
+    let Some(file) = target("symbols") else { return };
+    let copy = Stripped::new(&file, "ended", &["--remove-section=.eh_frame", "--remove-section=.eh_frame_hdr"]);
+    let (path, visit) = (copy.path(), address(&file, "visit"));
+    let mut program = Program::start(&mut Command::new(path));
+    // By its number: nothing asks for a name before the end.
+    let script = format!("u:{path}:0x{visit} {{ @[ustack(1)] = count() }}");
+    let tracing = Tracing::start(&["-f", "json", "-e", &script, "-p", &program.pid().to_string()]);
+    assert_eq!(program.ask("visits 3"), 126);
+    tracing.signal(libc::SIGINT);
+    let output = tracing.output();
+    assert_eq!(output.code(), 0, "{output}");
+    assert!(output.stdout.replace("+0", "").contains(&format!("sub_{visit}\n]: 3\n")), "{output}");
 }
 
 /// Indexes of one object are made once: what each of several patterns means is the same as alone.

@@ -51,6 +51,7 @@ pub use resolve::usdt::Arguments;
 pub use results::controller::{Local, RunError};
 pub use results::maps::Maps;
 pub use results::status::{Installed, ProbeKind, SiteState, Status, status};
+pub use session::process_names::process_names;
 pub use session::protection::calibration::target as calibration_target;
 pub use session::{Progress, Session};
 pub use sidestep_symbols::search_in;

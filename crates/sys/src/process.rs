@@ -228,6 +228,11 @@ impl Process {
         ids.split_ascii_whitespace().last().and_then(|id| id.parse().ok()).unwrap_or(self.pid())
     }
 
+    /// How many PID namespaces it is in, one inside the other, of those that we see.
+    pub fn namespaces(&self) -> usize {
+        self.status("NSpid").unwrap_or_default().split_ascii_whitespace().count()
+    }
+
     /// Seccomp mode of the main thread: 0 none, 1 strict, 2 filter.
     pub fn seccomp(&self) -> io::Result<u32> {
         Ok(self.status("Seccomp")?.parse().unwrap_or(0))

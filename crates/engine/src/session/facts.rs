@@ -1,18 +1,13 @@
-//! What programs are told: of their probes in which place they are, and how far from it symbols
-//! are; of processes their names.
+//! What programs are told of their probes: in which place they are, and how far from it symbols are.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use sidestep_symbols::Object;
-use sidestep_sys::Process;
 
-use crate::api::{About, Entry, Facts, Value};
+use crate::api::{About, Facts};
 use crate::resolve::Match;
 use crate::target::regions::Regions;
-
-/// Bytes of the name of a process, with what ends it (`TASK_COMM_LEN`).
-const NAME: usize = 16;
 
 /// What was asked of which object.
 type Asked = (*const Object, About);
@@ -54,15 +49,4 @@ impl Known {
         };
         number.map_or(0, |number| number << 1 | 1)
     }
-}
-
-/// Tells programs what a process is called, in a hash by its own number.
-pub(crate) fn tell_name(map: Option<usize>, process: &Process, regions: &Regions) {
-    // One that has ended has no name.
-    let (Some(map), Ok(name)) = (map, process.comm()) else { return };
-    let mut bytes = name.trim_end().as_bytes().to_vec();
-    bytes.truncate(NAME - 1);
-    bytes.resize(NAME, 0);
-    let key = u64::from(process.own_id().unsigned_abs()).to_ne_bytes().to_vec();
-    regions.maps().insert(map, &Entry { key, value: Value::One(bytes) });
 }

@@ -5,6 +5,7 @@ mod extend;
 mod facts;
 pub(crate) mod follow;
 pub(crate) mod installer;
+pub(crate) mod process_names;
 mod protect;
 pub(crate) mod protection;
 pub(crate) mod reclaim;
@@ -17,7 +18,7 @@ pub(crate) mod users;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
 use sidestep_sys::{Ending, Process, TscScale};
@@ -74,6 +75,8 @@ pub struct Session {
     pub(crate) remains: Vec<(i32, String)>,
     /// What looks at the cost of the probes.
     pub(crate) guard: Option<Guard>,
+    /// When programs were told the names of processes.
+    pub(crate) named: Option<Instant>,
 }
 
 impl Session {
@@ -143,6 +146,7 @@ impl Session {
             symbols: Symbols::default(),
             remains: Vec::new(),
             guard: None,
+            named: None,
         }
     }
 
@@ -431,6 +435,7 @@ impl Session {
         let state = self.poll_all();
         if state == TargetState::Running {
             self.look_at_costs();
+            self.refresh_names();
         }
         state
     }

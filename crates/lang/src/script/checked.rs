@@ -377,8 +377,10 @@ pub enum Builtin {
     Gid,
     /// `comm`
     Comm,
-    /// `pcomm`: the process's name.
-    ProcessComm,
+    /// `leader_comm`: the name of the process, which is that of its first thread.
+    LeaderComm,
+    /// `pcomm`: the name of the parent process.
+    ParentComm,
     /// `nsecs`
     Nsecs,
     /// `nsecs(boot)` and the like.

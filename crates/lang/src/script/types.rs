@@ -258,7 +258,7 @@ pub fn text_room(len: usize) -> usize {
     (len + 2).next_multiple_of(8)
 }
 
-/// Bytes of `comm` and `pcomm`, without the NUL.
+/// Bytes of `comm`, `leader_comm` and `pcomm`, without the NUL.
 pub const COMM: usize = 15;
 
 /// Bytes of the name of a function that programs see; longer ones are cut.

@@ -152,6 +152,8 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
             let text = ["hz", "ms", "s", "us"].map(|unit| format!("interval:{unit}:1 {{}} ")).concat();
             Ok(Wanted { points: points(&text, &[])?, each: true })
         }
+        // All probes of a kind.
+        None if OWN_KINDS.contains(&text) => wanted(&format!("{text}:*"), params),
         None if !matches!(text, "BEGIN" | "begin" | "END" | "end") => {
             several([format!("uprobe:*:{text}"), format!("usdt:*:*:{text}")])
         }
@@ -178,10 +180,13 @@ fn wanted(text: &str, params: &[String]) -> anyhow::Result<Wanted> {
     }
 }
 
+/// The kinds of probes that are listed.
+const OWN_KINDS: [&str; 5] = ["uprobe", "uretprobe", "usdt", "interval", "self"];
+
 /// What a pattern means whose kind of probe has a wildcard: `u*probe:libc:f`.
 fn of_kinds(kinds: &str, rest: &str) -> anyhow::Result<Wanted> {
     let is_meant = |kind: &&str| sidestep_symbols::glob(kinds, kind);
-    let own: Vec<&str> = ["uprobe", "uretprobe", "usdt", "interval", "self"].into_iter().filter(is_meant).collect();
+    let own: Vec<&str> = OWN_KINDS.into_iter().filter(is_meant).collect();
     if own.is_empty() {
         return Err(match KERNEL_KINDS.into_iter().find(is_meant) {
             Some(kind) => anyhow!("{kind} needs the kernel: not available in this tool"),

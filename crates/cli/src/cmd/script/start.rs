@@ -54,6 +54,10 @@ pub fn run(
     }
     let own_maps = attach::maps(&compiled);
     let local = Local::new(&own_maps)?;
+    if let Some(names) = compiled.processes {
+        let own = sidestep_engine::process_names(std::process::id() as i32);
+        own.iter().for_each(|entry| local.maps().insert(names, entry));
+    }
     let mut losses = Losses::local(&own_maps);
     let mut script = Script::new(source, checked, &compiled, tool.map(|tool| tool.layout))?;
     script.no_warnings = flags.more.no_warnings;

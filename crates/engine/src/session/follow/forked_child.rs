@@ -15,7 +15,7 @@ use crate::error::SessionError;
 use crate::memory::view::View;
 use crate::patch::switch::take_turn;
 use crate::session::Session;
-use crate::session::facts::tell_name;
+use crate::session::process_names::tell_names;
 use crate::session::installer::Installer;
 use crate::target::discovery::{self, Found};
 use crate::target::hold::Hold;
@@ -41,7 +41,7 @@ impl Session {
         if let Some(regions) = installer.regions_mut() {
             let mut hold = Hold::running(&process);
             regions.shared = Arc::new(hold.stopped("memory", |stopped| own_head(stopped, regions))?);
-            tell_name(names, &process, regions);
+            tell_names(names, process.pid(), regions);
         }
         self.others.push(Session::new(process, None, installer));
         Ok(())

@@ -37,7 +37,7 @@ use crate::programs::uses_result;
 use crate::resolve::Match;
 use crate::resolve::names::Images;
 use crate::resolve::objects::Objects;
-use crate::session::facts::tell_name;
+use crate::session::process_names::tell_names;
 use crate::session::follow::dlopen::keep_returns;
 use crate::session::reclaim::Additions;
 use crate::session::registry::{Registry, Whose};
@@ -356,7 +356,7 @@ impl Installer {
                 if let Some(map) = self.bundle.pid {
                     regions.set_value(map, 0, &u64::from(hold.process().pid().unsigned_abs()).to_ne_bytes());
                 }
-                tell_name(self.bundle.processes, &hold.process(), &regions);
+                tell_names(self.bundle.processes, hold.process().pid(), &regions);
                 regions
             }
             (None, None) => return Err(SessionError::TooMany { what: "probes" }),

@@ -195,7 +195,7 @@ impl Checker<'_> {
 
     pub(super) fn set_var(&mut self, name: &str, value: Value, span: Span, ops: &mut Vec<Op>) -> Checking<()> {
         if value.ty == Type::None {
-            return self.error(span, format!("Value of type none cannot be assigned to ${name}"));
+            return self.no_value(span);
         }
         self.small(&value.ty, span)?;
         let found = self.find_var(name);
@@ -301,9 +301,8 @@ impl Checker<'_> {
 
     /// What a map holds from now on.
     pub(super) fn set_content(&mut self, map: usize, new: Content, span: Span) -> Checking<()> {
-        let name = self.maps[map].name.clone();
         if new == Content::Value(Type::None) {
-            return self.error(span, format!("Value of type none cannot be assigned to @{name}"));
+            return self.no_value(span);
         }
         if let Content::Value(ty) = &new {
             self.small(ty, span)?;

@@ -344,7 +344,7 @@ impl Checker<'_> {
         }
         let value = self.expr(&args[0])?;
         if value.ty == Type::None {
-            return self.error(span, "print() expects a value");
+            return self.no_value(args[0].span);
         }
         Ok(Op::Act(self.action(Action::Print(value.ty.clone())), vec![value]))
     }

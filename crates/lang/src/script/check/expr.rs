@@ -293,7 +293,11 @@ impl Checker<'_> {
         if matches!(op, BinaryOp::LogicalAnd | BinaryOp::LogicalOr) {
             let a = self.condition(a, span, "a logical expression")?;
             let b = self.condition(b, span, "a logical expression")?;
-            return Ok(truth(ValueKind::Binary(op, false, Box::new(a), Box::new(b))));
+            let kind = match literal::logical(op, &a.kind, &b.kind) {
+                Some(known) => ValueKind::Int(known.into()),
+                None => ValueKind::Binary(op, false, Box::new(a), Box::new(b)),
+            };
+            return Ok(truth(kind));
         }
         if !a.ty.is_int() || !b.ty.is_int() {
             let with_text = op.is_comparison() && (matches!(a.ty, Type::Text(_)) || matches!(b.ty, Type::Text(_)));

@@ -36,7 +36,7 @@ impl Checker<'_> {
         self.returns = Some(Returns { name: function.name.clone(), ty });
         self.stmts(&function.body);
         let result = match needs_value && !returns(&function.body) {
-            true => self.no_value(function.span),
+            true => self.returns_nothing(function.span),
             false => Ok(()),
         };
         self.returns = None;
@@ -48,7 +48,7 @@ impl Checker<'_> {
 
     /// `return`, of a function.
     pub(super) fn returned(&mut self, value: Option<&Expr>, span: Span) -> Checking<()> {
-        let Some(value) = value else { return self.no_value(span) };
+        let Some(value) = value else { return self.returns_nothing(span) };
         let given = self.expr(value)?;
         let Some(Returns { name, ty }) = &self.returns else { return Ok(()) };
         let fits = match (ty, &given.ty, &given.kind) {
@@ -66,7 +66,7 @@ impl Checker<'_> {
         self.error(value.span, message)
     }
 
-    fn no_value(&mut self, span: Span) -> Checking<()> {
+    fn returns_nothing(&mut self, span: Span) -> Checking<()> {
         match &self.returns {
             Some(Returns { name, ty: Some(ty) }) => {
                 let message = format!("Function {name} is of type {}, cannot return void", ty.name());

@@ -49,7 +49,8 @@ impl Checker<'_> {
             "uid" => builtin(Type::UINT32, Builtin::Uid),
             "gid" => builtin(Type::UINT32, Builtin::Gid),
             "comm" => builtin(Type::Text(COMM), Builtin::Comm),
-            "pcomm" | "leader_comm" => builtin(Type::Text(COMM), Builtin::ProcessComm),
+            "leader_comm" => builtin(Type::Text(COMM), Builtin::LeaderComm),
+            "pcomm" => builtin(Type::Text(COMM), Builtin::ParentComm),
             // The first thread has the number of its process.
             "leader_tid" => builtin(Type::UINT32, Builtin::Pid),
             "nsecs" => builtin(Type::UINT, Builtin::Nsecs),

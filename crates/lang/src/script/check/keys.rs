@@ -36,7 +36,7 @@ impl Checker<'_> {
             value => Value { ty: value.ty.clone(), kind: ValueKind::After(ops, Box::new(value)) },
         };
         match &value.ty {
-            Type::None => self.error(key.span, "a key must have a value"),
+            Type::None => self.no_value(key.span),
             ty => {
                 self.small(ty, key.span)?;
                 Ok(value)

@@ -67,51 +67,20 @@ impl Checker<'_> {
 
     /// `nsecs(monotonic)`, `pid(curr_ns)`: what there is anyway.
     pub(super) fn clock_or_namespace(&mut self, name: &str, arg: &Expr, span: Span) -> Checking<Value> {
-        let wanted = match &arg.kind {
-            ExprKind::Ident(wanted) => wanted.as_str(),
-            _ => "",
+        let (what, hint) = match name {
+            "nsecs" => ("timestamp mode", String::from("there are monotonic, boot, tai and sw_tai")),
+            _ => ("PID namespace mode", format!("there is curr_ns: {name} as the program itself sees it")),
         };
-        match (name, wanted) {
-            ("nsecs", "monotonic") | ("pid" | "tid", "curr_ns") => self.ident(name, span),
-            ("nsecs", _) => match Timer::ALL.into_iter().find(|(known, _)| *known == wanted) {
-                Some((_, timer)) => Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(Builtin::Clock(timer)) }),
-                None => {
-                    let message = format!("Invalid timestamp mode: {wanted}");
-                    self.error_with(arg.span, message, "there are monotonic, boot, tai and sw_tai")
-                }
-            },
-            _ => {
-                let hint = format!("there is curr_ns: {name} as the program itself sees it");
-                self.error_with(arg.span, format!("Invalid PID namespace mode: {wanted}"), hint)
+        let ExprKind::Ident(wanted) = &arg.kind else {
+            return self.error_with(arg.span, format!("{name}() expects a {what}"), hint);
+        };
+        let timer = Timer::ALL.into_iter().find(|(known, _)| known == wanted);
+        match (name, &**wanted, timer) {
+            ("nsecs", "monotonic", _) | ("pid" | "tid", "curr_ns", _) => self.ident(name, span),
+            ("nsecs", _, Some((_, timer))) => {
+                Ok(Value { ty: Type::UINT, kind: ValueKind::Builtin(Builtin::Clock(timer)) })
             }
+            _ => self.error_with(arg.span, format!("Invalid {what}: {wanted}"), hint),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::checked::{Op, ValueKind};
-    use super::super::super::parser::parse;
-    use super::super::check;
-
-    fn value(expression: &str) -> Option<u64> {
-        let script = format!("BEGIN {{ @ = {expression} }}");
-        let (checked, _) = check(&parse(&script, &[]).unwrap(), &[]).unwrap();
-        match &checked.blocks[0].body[0] {
-            Op::SetMap(_, value) => match value.kind {
-                ValueKind::Int(n) => Some(n),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn constants_are_reversed_by_their_types() {
-        assert_eq!(value("bswap(0x1122)"), Some(0x2211));
-        assert_eq!(value("bswap((uint32)0x11223344)"), Some(0x4433_2211));
-        assert_eq!(value("bswap((uint64)1)"), Some(1 << 56));
-        assert_eq!(value("bswap((uint8)5)"), Some(5));
-        assert_eq!(value("bswap(nsecs)"), None);
     }
 }

@@ -44,7 +44,7 @@ impl Checker<'_> {
                     None => self.measured(|checker| checker.expr(expr))?.ty,
                 };
                 if ty == Type::None {
-                    return if self.last { self.error(span, "typeinfo() expects a value") } else { self.unknown() };
+                    return self.no_value(expr.span);
                 }
                 (if matches!(ty, Type::Int { .. }) { "int" } else { ty.kind() }.to_owned(), ty.name())
             }

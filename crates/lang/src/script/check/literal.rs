@@ -1,6 +1,8 @@
-//! Arithmetic of literals, which is exact or an error.
+//! Arithmetic of literals, which is exact or an error; operations on what is known before anything
+//! runs.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
+use super::super::checked::ValueKind;
 
 /// What a literal may be: any number of 64 bits, with or without a sign.
 const RANGE: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
@@ -34,6 +36,16 @@ pub(super) fn exact(expr: &Expr) -> Option<Result<i128, Overflow>> {
         _ => return None,
     };
     Some(number.filter(|n| RANGE.contains(n)).ok_or(Overflow))
+}
+
+/// What `a && b` or `a || b` is, if that is known: `a` alone may decide.
+pub(super) fn logical(op: BinaryOp, a: &ValueKind, b: &ValueKind) -> Option<bool> {
+    let (decides, ValueKind::Int(a)) = (op == BinaryOp::LogicalOr, a) else { return None };
+    match (*a != 0, b) {
+        (a, _) if a == decides => Some(a),
+        (_, ValueKind::Int(b)) => Some(*b != 0),
+        _ => None,
+    }
 }
 
 /// The value of an operation on constants, if it is no division by zero.

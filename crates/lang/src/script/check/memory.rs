@@ -449,4 +449,10 @@ impl Checker<'_> {
     pub(super) fn unknown<T>(&self) -> Checking<T> {
         Err(Wrong)
     }
+
+    /// The same of an expression. In the last round all that has a name has a type, or was refused
+    /// where it got the name.
+    pub(super) fn no_value<T>(&mut self, span: Span) -> Checking<T> {
+        if self.last { self.error(span, "this expression has no value") } else { self.unknown() }
+    }
 }

@@ -38,9 +38,7 @@ impl Checker<'_> {
         };
         let ty = value.ty.clone();
         match &mut self.own[index].1 {
-            _ if ty == Type::None => {
-                return self.error(span, format!("Value of type none cannot be assigned to self.{name}"));
-            }
+            _ if ty == Type::None => return self.no_value(span),
             known @ Type::None => *known = ty,
             known if known.fits(&ty) => {
                 let literal = super::assign::literal(&value);

@@ -16,9 +16,8 @@ impl Checker<'_> {
         for item in items {
             let value = self.expr(item)?;
             match &value.ty {
-                Type::None if self.last => return self.error(item.span, "a part of a tuple must have a value"),
                 // A tuple with such a part would not fit what is known later.
-                Type::None => return self.unknown(),
+                Type::None => return self.no_value(item.span),
                 _ => values.push(value),
             }
         }

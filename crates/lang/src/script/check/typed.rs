@@ -71,7 +71,7 @@ impl Checker<'_> {
         // Nobody has read it for that.
         self.maps.iter_mut().zip(read).for_each(|(map, read)| map.read = read);
         match ty {
-            Type::None if self.last => self.error(of.span, "typeof() expects something that has a value"),
+            Type::None if self.last => self.no_value(of.span),
             ty => Ok(ty),
         }
     }

@@ -102,7 +102,8 @@ impl Lower<'_, '_> {
             Builtin::Symbol(fact) => self.symbol(fact),
             Builtin::Goid(fact) => self.goid(fact),
             Builtin::Comm
-            | Builtin::ProcessComm
+            | Builtin::LeaderComm
+            | Builtin::ParentComm
             | Builtin::Func
             | Builtin::ProbeText
             | Builtin::ProbeType

@@ -140,26 +140,16 @@ impl Lower<'_, '_> {
                 self.out.mov_imm(Reg::R2, (len + 1).min(16) as i32);
                 self.out.call(helper::COMM);
             }
-            ValueKind::Builtin(Builtin::ProcessComm) => {
-                let (missing, end) = (self.out.label(), self.out.label());
-                let from = At::Scratch(self.scratch(text_room(COMM)));
-                self.builtin(Builtin::Pid);
-                self.process_name(from, missing);
+            ValueKind::Builtin(Builtin::LeaderComm) => {
+                let from = self.process_name(|lower| lower.builtin(Builtin::Pid));
                 self.copy_text(to, from, &value.ty, len);
-                self.out.goto(end);
-                // It is too young to be known, or the controller itself.
-                self.out.bind(missing);
-                let own = Value { ty: value.ty.clone(), kind: ValueKind::Builtin(Builtin::Comm) };
-                self.text_to(to, &own, len);
-                self.out.bind(end);
+            }
+            ValueKind::Builtin(Builtin::ParentComm) => {
+                let from = self.process_name(|lower| lower.builtin(Builtin::Ppid));
+                self.copy_text(to, from, &value.ty, len);
             }
             ValueKind::CommOf(pid) => {
-                let missing = self.out.label();
-                let from = At::Scratch(self.scratch(text_room(COMM)));
-                self.clear(from, text_room(COMM));
-                self.int(pid);
-                self.process_name(from, missing);
-                self.out.bind(missing);
+                let from = self.process_name(|lower| lower.int(pid));
                 self.copy_text(to, from, &value.ty, len);
             }
             ValueKind::Concat(a, b) => {
@@ -368,15 +358,47 @@ impl Lower<'_, '_> {
         to
     }
 
-    /// The name of the process whose number is in `r0`; goes to `missing` if nobody has told it.
-    fn process_name(&mut self, to: At, missing: Label) {
+    /// The name of the process whose number `pid` puts into `r0`; "" if no one has told it.
+    fn process_name(&mut self, pid: impl FnOnce(&mut Self)) -> At {
         self.shared.uses_processes = true;
+        let name = At::Scratch(self.scratch(text_room(COMM)));
+        self.tell_own_name(name);
+        self.clear(name, text_room(COMM));
+        pid(self);
         let used = self.used;
+        let missing = self.out.label();
         let key = At::Stack(self.stack(8));
         self.store(key, Reg::R0);
         self.lookup_in(PROCESSES, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
-        self.copy_words(to, text_room(COMM), |lower, dst| lower.out.mov(dst, Reg::R0));
+        self.copy_words(name, text_room(COMM), |lower, dst| lower.out.mov(dst, Reg::R0));
+        self.out.bind(missing);
+        self.release(used);
+        name
+    }
+
+    /// The first thread of a process tells what the process is called, from what the kernel says of
+    /// that thread: the process may be new, or have changed its name a moment ago.
+    fn tell_own_name(&mut self, name: At) {
+        let used = self.used;
+        let other = self.out.label();
+        let key = At::Stack(self.stack(8));
+        self.builtin(Builtin::Pid);
+        self.store(key, Reg::R0);
+        self.builtin(Builtin::Tid);
+        let At::Stack(at) = key else { return };
+        self.out.load(Size::Dw, Reg::R1, Reg::R10, at);
+        self.out.branch(Width::W64, Cond::Ne, Reg::R0, Operand::Reg(Reg::R1), other);
+        self.clear(name, text_room(COMM));
+        self.address(Reg::R1, name);
+        self.out.mov_imm(Reg::R2, COMM as i32 + 1);
+        self.out.call(helper::COMM);
+        self.address(Reg::R2, key);
+        self.out.map(Reg::R1, PROCESSES);
+        self.address(Reg::R3, name);
+        self.out.mov_imm(Reg::R4, 0);
+        self.out.call(helper::UPDATE);
+        self.out.bind(other);
         self.release(used);
     }
 

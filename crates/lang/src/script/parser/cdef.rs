@@ -54,7 +54,7 @@ impl Parser<'_> {
     }
 
     /// What stands before the names of a declaration.
-    fn specifier(&mut self) -> Parsed<CType> {
+    pub(super) fn specifier(&mut self) -> Parsed<CType> {
         self.qualifiers()?;
         let start = self.peek_at(0)?.span;
         for (word, is_union) in [("struct", false), ("union", true)] {
@@ -94,7 +94,7 @@ impl Parser<'_> {
         }
     }
 
-    fn qualifiers(&mut self) -> Parsed<()> {
+    pub(super) fn qualifiers(&mut self) -> Parsed<()> {
         let words = ["const", "volatile", "restrict", "__restrict"];
         while matches!(self.peek()?, TokenKind::Ident(word) if words.contains(&&**word)) {
             self.next()?;
@@ -103,7 +103,7 @@ impl Parser<'_> {
     }
 
     /// Stars, a name, and lengths behind it; the name may be missing.
-    fn declarator(&mut self, base: CType) -> Parsed<(String, CType)> {
+    pub(super) fn declarator(&mut self, base: CType) -> Parsed<(String, CType)> {
         let mut ty = base;
         self.qualifiers()?;
         while self.eat("*")? {
@@ -330,10 +330,11 @@ impl Parser<'_> {
                 layout.fields.push(Field { name: member.name.clone(), ty: member.ty.clone(), bit, width });
             }
             end = end.max(bit + bits);
-        }
-        layout.size = end.div_ceil(8).next_multiple_of(layout.align);
-        if layout.size > LARGEST {
-            return Err(Diagnostic::error(self.last, "this type is too large"));
+            layout.size = end.div_ceil(8).next_multiple_of(layout.align);
+            if layout.size > LARGEST {
+                let message = format!("with this member, the type has more than {LARGEST} bytes");
+                return Err(Diagnostic::error(member.span, message));
+            }
         }
         Ok(layout)
     }

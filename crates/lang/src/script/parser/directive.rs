@@ -1,4 +1,5 @@
-//! What begins with `#`: `#define NAME VALUE`, `#include "FILE"` and what guards a header.
+//! What begins with `#`: `#define NAME VALUE`, `#define NAME TYPE`, `#include "FILE"` and what guards
+//! a header.
 
 use super::super::ast::{Expr, ExprKind};
 use super::super::diagnostic::{Diagnostic, Span};
@@ -19,8 +20,10 @@ impl Parser<'_> {
         match line.split_ascii_whitespace().next() {
             Some("define") => {
                 let at = end - line.trim_start().len() + "define".len();
-                let (name, value) = self.line(at, end, Parser::define)?;
-                self.defines.insert(name, value);
+                if self.line(at, end, Parser::define_type).is_err() {
+                    let (name, value) = self.line(at, end, Parser::define)?;
+                    self.defines.insert(name, value);
+                }
             }
             Some("include") => match super::import::included(line) {
                 Some((path, _)) if self.given.included.iter().any(|known| known == path) => {}
@@ -64,6 +67,20 @@ impl Parser<'_> {
         self.ahead.clear();
         (self.source, self.lexer) = (source, lexer);
         parsed
+    }
+
+    /// `NAME TYPE`: another name of the type.
+    fn define_type(&mut self) -> Parsed<()> {
+        let TokenKind::Ident(name) = self.peek()?.clone() else { return Err(self.unexpected("")) };
+        self.next()?;
+        self.qualifiers()?;
+        if !self.is_type(0)? {
+            return Err(self.unexpected(""));
+        }
+        let base = self.specifier()?;
+        let (_, ty) = self.declarator(base)?;
+        self.types.typedefs.insert(name, ty);
+        Ok(())
     }
 
     /// `NAME VALUE`

@@ -113,7 +113,7 @@ impl Parser<'_> {
     }
 
     /// Whether the word at a place begins the name of a type.
-    fn is_type(&mut self, at: usize) -> Parsed<bool> {
+    pub(super) fn is_type(&mut self, at: usize) -> Parsed<bool> {
         let TokenKind::Ident(name) = &self.peek_at(at)?.kind else { return Ok(false) };
         let name = name.clone();
         Ok(matches!(&*name, "struct" | "union" | "enum" | "unsigned" | "signed")
