@@ -107,7 +107,7 @@ fn a_stack_that_was_printed_after_ctrl_c_had_no_names() {
     tracing.signal(libc::SIGINT);
     let output = tracing.output();
     assert_eq!(output.code(), 0, "{output}");
-    assert!(output.stdout.replace("+0", "").contains(&format!("sub_{visit}\n]: 3\n")), "{output}");
+    assert!(output.stdout.replace("+0", "").contains(&format!("sub_{visit}\\n\": 3}}")), "{output}");
 }
 
 /// Indexes of one object are made once: what each of several patterns means is the same as alone.

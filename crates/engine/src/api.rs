@@ -10,6 +10,7 @@ use sidestep_plan::explain::Returns;
 use sidestep_plan::{Plan, Technique};
 
 use crate::refusal::Refusal;
+use crate::resolve::label::Label;
 pub use sidestep_wire::Histogram;
 use sidestep_wire::Hit;
 
@@ -88,7 +89,7 @@ pub struct Bundle {
 /// gives, or the upper half of that of [`Cookie::Arguments`].
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Texts: `OBJECT:FUNCTION`.
+    /// Texts, as [`Request::label`] makes them.
     pub places: Option<usize>,
     /// As many words as there are in `of`, each with what it says. Twice the number, and one; 0: it
     /// is not known there.
@@ -247,7 +248,8 @@ pub enum Cookie {
     /// 0, 1, 2 … for each probe that asks for it: [`Probe::cookie`].
     PerProbe,
     /// The same in the lower half, and in the upper one the number of the function's name: probes
-    /// of functions that are called the same have the same one.
+    /// of functions that are called the same have the same one. Probes with a label that are called
+    /// the same have the same number, unless there are [`Facts::words`] of each.
     Named,
     /// Of a USDT site, the key of its arguments in this map of the bundle, an array of libbpf's
     /// `struct __bpf_usdt_spec`.
@@ -267,6 +269,16 @@ pub struct Request {
     pub pattern: Pattern,
     /// What a hit does.
     pub action: Action,
+    /// What its probes are called in [`Facts::places`]; `None`: nobody asks.
+    pub label: Option<Label>,
+}
+
+impl Request {
+    /// One whose probes have no names for programs.
+    #[must_use]
+    pub fn new(pattern: Pattern, action: Action) -> Request {
+        Request { pattern, action, label: None }
+    }
 }
 
 /// One installed probe.

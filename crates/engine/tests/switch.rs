@@ -13,9 +13,9 @@ fn attach(bash: &Bash, functions: &[&str]) -> Session {
 }
 
 fn attach_with(bash: &Bash, functions: &[&str], options: &Options) -> Session {
-    let request = |name: &&str| Request {
-        pattern: Pattern { text: (*name).to_owned(), object: None, func: FuncPattern::Name((*name).to_owned()) },
-        action: Action::default(),
+    let request = |name: &&str| {
+        let func = FuncPattern::Name((*name).to_owned());
+        Request::new(Pattern { text: (*name).to_owned(), object: None, func }, Action::default())
     };
     let requests: Vec<Request> = functions.iter().map(request).collect();
     let target = Target::Pid(bash.pid());

@@ -135,7 +135,7 @@ impl Controller {
         for one in wanted {
             let pattern = one.place.pattern().map_err(Fault::Engine)?;
             let action = action(&one.does, &indices, &mut programs);
-            requests.push(Request { pattern, action });
+            requests.push(Request::new(pattern, action));
         }
         let numbers = match (&mut self.session, self.target.take()) {
             (Some(session), _) => session.add(&programs, &requests, &self.options)?,

@@ -139,7 +139,7 @@ impl Group<'_> {
         let (bundle, action) = programs(self.does);
         let request = |site: &Expected| {
             let place = format!("{}:{:#x}", self.program.display(), site.va);
-            Request { pattern: pattern::place(&place, false).expect("an address"), action }
+            Request::new(pattern::place(&place, false).expect("an address"), action)
         };
         let requests: Vec<Request> = sites.iter().map(request).collect();
         let options = Options { missing: Missing::Noted, ..Options::default() };

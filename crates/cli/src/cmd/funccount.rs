@@ -19,7 +19,7 @@ pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
     }
     let pattern = super::parse_counted(&flags.pattern, flags.regexp);
     // Without a program: hits are counted anyway.
-    let request = Request { pattern, action: Action::default() };
+    let request = Request::new(pattern, Action::default());
     let job = Job {
         target: &flags.target,
         timing: Some(&flags.timing),

@@ -88,7 +88,8 @@ fn bundle(per_function: bool) -> anyhow::Result<Bundle> {
 pub fn run(flags: &Funclatency) -> anyhow::Result<ExitCode> {
     let pattern = super::parse_pattern(&flags.pattern, flags.regexp);
     let cookie = if flags.per_function { Cookie::PerProbe } else { Cookie::default() };
-    let request = Request { pattern, action: Action { entry: Some(0), exit: Some(1), cookie, ..Action::default() } };
+    let action = Action { entry: Some(0), exit: Some(1), cookie, ..Action::default() };
+    let request = Request::new(pattern, action);
     let bundle = bundle(flags.per_function)?;
     let job = Job {
         target: &flags.target,

@@ -76,10 +76,7 @@ fn trial(flags: &Script) -> Fact {
         command.arg("-").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = Waiting(command.spawn().with_context(|| format!("cannot start {}", exe.display()))?);
         let (object, func) = (Some(exe.display().to_string()), FuncPattern::Addr(entry(&exe)?));
-        let request = Request {
-            pattern: Pattern { text: "its entry point".to_owned(), object, func },
-            action: Action::default(),
-        };
+        let request = Request::new(Pattern { text: "its entry point".to_owned(), object, func }, Action::default());
         let start = Instant::now();
         let target = Target::Pid(child.0.id() as i32);
         let mut session = Session::start(target, &Bundle::default(), &[request], &flags.engine.options(), &mut |_| {})?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod analyses;
 pub(crate) mod kernel;
+pub(crate) mod label;
 pub(crate) mod names;
 pub(crate) mod objects;
 pub mod pattern;

@@ -21,10 +21,9 @@ pub(crate) struct Known {
 
 impl Known {
     /// Fills the entry of a probe.
-    pub fn tell(&mut self, facts: &Facts, entry: u64, matched: &Match, regions: &Regions) {
+    pub fn tell(&mut self, facts: &Facts, entry: u64, label: &str, matched: &Match, regions: &Regions) {
         if let Some(places) = facts.places {
-            let place = format!("{}:{}", matched.object.path().display(), matched.name);
-            regions.set_name(places, entry, &place);
+            regions.set_name(places, entry, label);
         }
         if let Some(words) = facts.words {
             let bytes: Vec<u8> = facts.of.iter().flat_map(|about| self.word(about, matched).to_ne_bytes()).collect();

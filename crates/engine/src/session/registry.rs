@@ -41,6 +41,15 @@ impl From<Flow> for Whose {
 /// A probe, whatever process it is in: who, in which object, at which link-time address.
 type Place = (Whose, PathBuf, Va);
 
+/// What has a number for programs.
+#[derive(PartialEq, Eq, Hash)]
+enum Cookies {
+    /// A probe.
+    Of(Place),
+    /// All probes that are called this.
+    Called(String),
+}
+
 /// Kept by a session for all its processes. The same probe has the same number in each, so that
 /// what they count adds up.
 #[derive(Default)]
@@ -57,7 +66,7 @@ pub(crate) struct Registry {
     objects: Option<Rc<RefCell<Objects>>>,
     /// Functions may share an exit: each has a number there.
     numbers: HashMap<(Place, Va), u32>,
-    cookies: HashMap<Place, u64>,
+    cookies: HashMap<Cookies, u64>,
     /// Of functions, by name.
     names: HashMap<String, u64>,
     next_number: u32,
@@ -120,8 +129,17 @@ impl Registry {
 
     /// The number that tells programs which probe was hit.
     pub fn cookie(&mut self, request: usize, matched: &Match) -> u64 {
+        self.cookie_of(Cookies::Of(place(Whose::Request(request), matched)))
+    }
+
+    /// The number that tells programs what the probe that was hit is called.
+    pub fn cookie_called(&mut self, label: &str) -> u64 {
+        self.cookie_of(Cookies::Called(label.to_owned()))
+    }
+
+    fn cookie_of(&mut self, of: Cookies) -> u64 {
         let next = self.cookies.len() as u64;
-        *self.cookies.entry(place(Whose::Request(request), matched)).or_insert(next)
+        *self.cookies.entry(of).or_insert(next)
     }
 
     /// The number of a function's name.

@@ -62,7 +62,7 @@ pub fn load(flags: &Bpf) -> anyhow::Result<Loaded> {
                 (FuncPattern::Usdt(..), Some(map)) => Cookie::Arguments(map),
                 _ => Cookie::default(),
             };
-            requests.push(Request { pattern, action: on.action(number, cookie) });
+            requests.push(Request::new(pattern, on.action(number, cookie)));
         }
         // The kernel has a verifier of its own, and allows more.
         if !flags.kernel {

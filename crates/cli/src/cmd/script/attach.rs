@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use sidestep_bpf::map::Map;
 use sidestep_bpf::verify::VerifyError;
-use sidestep_engine::{About, Action, Bundle, BundleMap, Cookie, Facts, FuncPattern, Pattern, Request, pattern};
+use sidestep_engine::{About, Action, Bundle, BundleMap, Cookie, Facts, FuncPattern, Label, Pattern, Request, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::Fact;
 use sidestep_lang::script::lower::{Compiled, Probe};
@@ -90,10 +90,17 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
         requests.push(Request {
             pattern: pattern(&probe.point, regexp)?,
             action: Action { entry, exit, cookie, ..Action::default() },
+            label: Some(label(&probe.point)),
         });
         probes.push(number);
     }
     Ok((bundle, requests, probes))
+}
+
+/// What the probes of an attach point are called.
+pub fn label(point: &Point) -> Label {
+    let (kind, object) = (point.provider.name().to_owned(), point.object().to_owned());
+    Label { kind, object, name: point.name.clone() }
 }
 
 fn about(fact: &Fact) -> About {

@@ -217,7 +217,7 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
 
 /// As an attach point is written.
 fn line(point: &Point, listed: &Listed) -> String {
-    let object = paths::written(point.object(), &listed.object.display().to_string());
+    let object = sidestep_engine::written(point.object(), &listed.object.display().to_string());
     let provider = point.provider.name();
     let line = match &listed.demangled {
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-use sidestep_engine::Pattern;
+use sidestep_engine::{Pattern, split_glob};
 use sidestep_symbols::{Executable, Matcher, zip};
 
 use crate::input;
@@ -20,34 +20,9 @@ pub fn absolute(object: &str) -> String {
     if !is_glob(object) || object.starts_with('/') {
         return object.to_owned();
     }
-    let (folder, rest) = split(object);
+    let (folder, rest) = split_glob(object);
     let folder = fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder));
     folder.join(rest).display().to_string()
-}
-
-/// An object that was found, by the path that was typed for it: a relative path stays relative.
-pub fn written(typed: &str, found: &str) -> String {
-    if !typed.contains('/') {
-        return found.to_owned();
-    }
-    if !is_glob(typed) {
-        return typed.to_owned();
-    }
-    let (folder, _) = split(typed);
-    let rest = fs::canonicalize(folder).ok().and_then(|whole| Path::new(found).strip_prefix(whole).ok());
-    rest.map_or_else(|| found.to_owned(), |rest| format!("{folder}{}", rest.display()))
-}
-
-/// The folder in front of the first part with a glob, with its `/`, and the rest.
-fn split(glob: &str) -> (&str, &str) {
-    let mut at = 0;
-    for part in glob.split_inclusive('/') {
-        if !Matcher::glob(part).is_name() {
-            break;
-        }
-        at += part.len();
-    }
-    glob.split_at(at)
 }
 
 /// A pattern for each object in the file system that a glob means; in a process, the mapped objects
@@ -109,10 +84,6 @@ mod tests {
         assert_eq!(absolute("src/../*"), format!("{here}/*"));
         assert_eq!(absolute("./a"), "./a");
         assert_eq!(absolute("lib*"), "lib*");
-        assert_eq!(written("./src/*.so", &format!("{here}/src/a.so")), "./src/a.so");
-        assert_eq!(written("./src/a", &format!("{here}/src/a")), "./src/a");
-        assert_eq!(written("/usr/l*", "/usr/lib/a.so"), "/usr/lib/a.so");
-        assert_eq!(written("libc", "/usr/lib/libc.so.6"), "/usr/lib/libc.so.6");
     }
 
     #[test]

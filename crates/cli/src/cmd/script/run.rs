@@ -85,7 +85,7 @@ impl Script {
         }
         let printer = Printer::new(checked.maps.clone(), compiled.map_of.clone());
         let names = Names {
-            points: compiled.probes.iter().map(|probe| probe.point.text()).collect(),
+            points: compiled.probes.iter().map(|probe| probe.point.label()).collect(),
             stacks: checked.stacks.iter().copied().zip(compiled.stack_of.iter().copied()).collect(),
             debug_info: checked.config.show_debug_info,
             trailer: checked.config.trailer.clone(),

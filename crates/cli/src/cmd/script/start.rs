@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Pattern, Request, Session, SessionError, Target};
+use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Pattern, Request, Session, SessionError, Target, inside};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::diagnostic::Diagnostic;
@@ -110,7 +110,6 @@ pub fn run(
     let job = Job { timing: Some(&timing), ..job(flags, &bundle, &requests) };
     let mut running = Running {
         script,
-        objects: probes.iter().map(|probe| compiled.probes[*probe].point.object().to_owned()).collect(),
         probes,
         named_by_number: requests.iter().map(|request| request.action.cookie == Cookie::Named).collect(),
         points: compiled.probes.iter().map(|probe| probe.point.provider).collect(),
@@ -150,12 +149,6 @@ fn counted(session: &Session, is_static: impl Fn(usize) -> bool) -> usize {
         .iter()
         .filter(|probe| !is_static(probe.request) || known.insert((probe.request, &probe.object, &probe.name)))
         .count()
-}
-
-/// A function and a distance from it, as attach points have them.
-fn inside(name: &str) -> Option<(&str, u64)> {
-    let (function, distance) = name.rsplit_once("+0x")?;
-    Some((function, u64::from_str_radix(distance, 16).ok()?))
 }
 
 /// What would be written where.
@@ -225,8 +218,6 @@ struct Running<'a> {
     script: Script,
     /// Which of the script's probes each request is.
     probes: Vec<usize>,
-    /// The object of each request, as it is written.
-    objects: Vec<String>,
     /// Whether the cookies of each request's probes are numbers of their names.
     named_by_number: Vec<bool>,
     points: Vec<Provider>,
@@ -244,15 +235,9 @@ impl Running<'_> {
     /// Probes may come later: in other processes, in libraries.
     fn name_probes(&mut self, session: &Session) {
         for probe in session.probes()[self.named..].iter().filter(|probe| self.named_by_number[probe.request]) {
-            let provider = self.points[self.probes[probe.request]].name();
-            let found = probe.object.display().to_string();
-            let object = paths::written(&self.objects[probe.request], &found);
-            let (function, place) = match inside(&probe.name) {
-                Some((function, 0)) => (function, function.to_owned()),
-                Some((function, distance)) => (function, format!("{function}+{distance}")),
-                None => (&*probe.name, probe.name.clone()),
-            };
-            self.script.names.probes.insert(probe.cookie, format!("{provider}:{object}:{place}"));
+            let label = attach::label(&self.attach_points[self.probes[probe.request]]);
+            self.script.names.probes.insert(probe.cookie, label.of(&probe.object, &probe.name));
+            let (function, _) = inside(&probe.name);
             self.script.names.functions.insert(probe.cookie >> 32, function.to_owned());
         }
         self.named = session.probes().len();

@@ -37,7 +37,7 @@ pub fn run(flags: &Trace) -> anyhow::Result<ExitCode> {
         let post = source.spec.as_ref().is_some_and(Spec::is_post);
         let maxactive = source.event.maxactive;
         let action = Action { entry, exit, post, maxactive, cookie: Cookie::default() };
-        requests.push(Request { pattern: source.pattern.clone(), action });
+        requests.push(Request::new(source.pattern.clone(), action));
         formats.push(compiled.format);
     }
     let target = &flags.run.target;

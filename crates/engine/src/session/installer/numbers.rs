@@ -10,6 +10,7 @@ use crate::error::SessionError;
 use crate::planning::Planned;
 use crate::programs::Part;
 use crate::resolve::Match;
+use crate::resolve::label::inside;
 use crate::session::registry::Whose;
 use crate::target::regions::Regions;
 
@@ -95,10 +96,14 @@ impl Installer {
         matched: &Match,
         regions: &Regions,
     ) -> Result<Result<u64, String>, SessionError> {
+        let label = self.requests[request].label.as_ref().map(|label| label.of(matched.object.path(), &matched.name));
         let value = match cookie {
             Cookie::Value(value) => return Ok(Ok(value)),
             Cookie::Arguments(map) if self.bundle.facts.is_empty() => {
                 return Ok(self.arguments_of(map, matched, regions));
+            }
+            Cookie::Named if label.is_some() && self.bundle.facts.words.is_none() => {
+                self.registry.borrow_mut().cookie_called(label.as_deref().unwrap_or_default())
             }
             Cookie::Arguments(_) | Cookie::PerProbe | Cookie::Named => {
                 self.registry.borrow_mut().cookie(request, matched)
@@ -109,17 +114,22 @@ impl Installer {
         if maps.any(|(_, map)| value >= u64::from(map.max_entries)) {
             return Err(SessionError::TooMany { what: "probes with results of their own" });
         }
+        let tell = || {
+            let label = label.as_deref().unwrap_or_default();
+            self.registry.borrow_mut().known.tell(&self.bundle.facts, value, label, matched, regions);
+        };
         match cookie {
             Cookie::Arguments(map) => {
-                self.registry.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions);
+                tell();
                 return Ok(self.arguments_of(map, matched, regions).map(|key| value << 32 | key));
             }
-            Cookie::Named => self.registry.borrow_mut().known.tell(&self.bundle.facts, value, matched, regions),
+            Cookie::Named => tell(),
             _ => return Ok(Ok(value)),
         }
-        let name = self.registry.borrow_mut().name(&matched.name);
+        let (function, _) = inside(&matched.name);
+        let name = self.registry.borrow_mut().name(function);
         if let Some(names) = self.bundle.names {
-            regions.set_name(names, name, &matched.name);
+            regions.set_name(names, name, function);
         }
         Ok(Ok(name << 32 | value))
     }

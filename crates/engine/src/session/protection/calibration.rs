@@ -158,9 +158,8 @@ impl Process {
         costs: &mut Costs,
     ) -> Result<(), String> {
         let plain = |action: &Action| reads_memory(bundle, action);
-        let request = |(action, va): (&Action, &Va)| Request {
-            pattern: Pattern { text: va.to_string(), object: None, func: FuncPattern::Addr(*va) },
-            action: *action,
+        let request = |(action, va): (&Action, &Va)| {
+            Request::new(Pattern { text: va.to_string(), object: None, func: FuncPattern::Addr(*va) }, *action)
         };
         let requests: Vec<Request> = actions.iter().zip(&self.functions).map(request).collect();
         let options = Options {

@@ -205,11 +205,19 @@ pub struct Point {
     pub provider: Provider,
     /// What is between its colons, parameters replaced.
     pub fields: Vec<Field>,
+    /// The name in front, as in `name = begin`.
+    pub name: Option<String>,
     /// Where it is.
     pub span: Span,
 }
 
 impl Point {
+    /// What `probe` is there: its name, or the point as it is written.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.text())
+    }
+
     /// As it is written, with the full name of its kind.
     #[must_use]
     pub fn text(&self) -> String {

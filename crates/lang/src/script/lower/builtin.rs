@@ -2,7 +2,6 @@
 
 use sidestep_bpf::{AluOp, Reg, Size};
 
-use super::super::ast::Point;
 use super::super::checked::{Builtin, Timer};
 use super::{COMMAND, Clock, Lower, POINT, Site, helper};
 
@@ -68,16 +67,11 @@ impl Lower<'_, '_> {
                 self.low_half();
             }
             Builtin::Probe => match self.site {
-                // Of a glob it is the probe that was hit.
-                Site::Usdt(point) if is_usdt_glob(&self.shared.points[point]) => {
+                Site::Entry | Site::Return | Site::Usdt(_) => {
                     self.out.mov(Reg::R1, Reg::R6);
                     self.out.call(helper::COOKIE);
                 }
-                Site::Entry | Site::Return => {
-                    self.out.mov(Reg::R1, Reg::R6);
-                    self.out.call(helper::COOKIE);
-                }
-                Site::Usdt(point) | Site::Controller(point) => self.out.set(Reg::R0, POINT | point as u64),
+                Site::Controller(point) => self.out.set(Reg::R0, POINT | point as u64),
             },
             Builtin::Function => self.function(),
             // The controller's programs run in no thread of the target.
@@ -111,10 +105,4 @@ impl Lower<'_, '_> {
             | Builtin::Register(_) => {}
         }
     }
-}
-
-/// Whether an attach point may mean several static probes.
-fn is_usdt_glob(point: &Point) -> bool {
-    let fields = &point.fields;
-    point.object().is_empty() || fields.iter().any(|field| !field.quoted && field.text.contains(['*', '?', '[']))
 }

@@ -72,16 +72,11 @@ impl Lower<'_, '_> {
 
     /// The attach point that was hit.
     pub(super) fn probe_text(&mut self) -> At {
-        let prefix: &[u8] = match self.site {
-            Site::Entry => b"uprobe:",
-            Site::Return => b"uretprobe:",
-            // It is what the script says.
-            Site::Usdt(point) | Site::Controller(point) => {
-                let text = self.shared.points[point].text();
-                let at = self.constant(&text.as_bytes()[..text.len().min(PLACE)], text_room(PLACE));
-                return At::Value(super::CONSTANTS, at);
-            }
-        };
+        if let Site::Controller(point) = self.site {
+            let text = self.shared.points[point].label();
+            let at = self.constant(&text.as_bytes()[..text.len().min(PLACE)], text_room(PLACE));
+            return At::Value(super::CONSTANTS, at);
+        }
         self.shared.uses_places = true;
         let used = self.used;
         let to = At::Scratch(self.scratch(text_room(PLACE)));
@@ -91,18 +86,9 @@ impl Lower<'_, '_> {
         self.lookup_in(PLACES, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
         self.out.mov(Reg::R3, Reg::R0);
-        self.address(Reg::R1, to.plus(prefix.len()));
-        self.out.mov_imm(Reg::R2, (PLACE + 1 - prefix.len()) as i32);
-        self.out.call(helper::READ_KERNEL_STR);
         self.address(Reg::R1, to);
-        for (at, byte) in prefix.iter().enumerate() {
-            self.out.push(sidestep_bpf::Insn::Store {
-                size: Size::B,
-                base: Reg::R1,
-                off: at as i16,
-                src: sidestep_bpf::Operand::Imm((*byte).into()),
-            });
-        }
+        self.out.mov_imm(Reg::R2, (PLACE + 1) as i32);
+        self.out.call(helper::READ_KERNEL_STR);
         self.out.bind(missing);
         self.release(used);
         to

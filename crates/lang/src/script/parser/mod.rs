@@ -252,8 +252,9 @@ impl<'s> Parser<'s> {
                     script.maps.push(map);
                 }
                 _ => {
-                    self.probe_name()?;
-                    let block = self.block()?;
+                    let name = self.probe_name()?;
+                    let mut block = self.block()?;
+                    block.points.iter_mut().for_each(|point| point.name.clone_from(&name));
                     script.blocks.push(block);
                 }
             }
@@ -294,16 +295,17 @@ impl<'s> Parser<'s> {
         Ok(DeclaredMap { name, kind, entries, span })
     }
 
-    /// `name =` before an attach point: bpftrace has kept it for later.
-    fn probe_name(&mut self) -> Parsed<()> {
-        let TokenKind::Ident(_) = self.peek()? else { return Ok(()) };
+    /// `name =` before attach points.
+    fn probe_name(&mut self) -> Parsed<Option<String>> {
+        let TokenKind::Ident(name) = self.peek()?.clone() else { return Ok(None) };
         // An attach point may be followed by anything, so only `=` is looked for.
         let rest = self.ahead[0].span.end;
-        if self.source[rest..].trim_start().starts_with('=') {
-            self.next()?;
-            self.expect("=")?;
+        if !self.source[rest..].trim_start().starts_with('=') {
+            return Ok(None);
         }
-        Ok(())
+        self.next()?;
+        self.expect("=")?;
+        Ok(Some(name))
     }
 
     fn config(&mut self, settings: &mut Vec<Setting>) -> Parsed<()> {

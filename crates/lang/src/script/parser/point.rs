@@ -89,7 +89,7 @@ impl Parser<'_> {
             "bench" => Provider::Bench,
             "self" => Provider::Own,
             _ if KERNEL.contains(&name) && self.given.only_read => {
-                return Ok(Point { provider: Provider::Uprobe, fields: fields.map(field).collect(), span });
+                return Ok(Point { provider: Provider::Uprobe, fields: fields.map(field).collect(), name: None, span });
             }
             _ if KERNEL.contains(&name) => {
                 let error = Diagnostic::error(word, format!("{name} needs the kernel: not available in this tool"));
@@ -104,7 +104,7 @@ impl Parser<'_> {
             }
         };
         let fields: Vec<Field> = fields.map(field).collect();
-        let point = Point { provider, fields, span };
+        let point = Point { provider, fields, name: None, span };
         check(&point, self.given.has_process || self.given.only_read)?;
         Ok(point)
     }
