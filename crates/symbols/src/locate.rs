@@ -31,7 +31,9 @@ impl MappedObject {
         self.mappings.iter().filter(|m| m.execute)
     }
 
-    fn base_name(&self) -> &str {
+    /// The name of its file, without the folder.
+    #[must_use]
+    pub fn base_name(&self) -> &str {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or("")
     }
 }
@@ -95,8 +97,9 @@ fn is_exe(object: &MappedObject, exe: &Path) -> bool {
 
 /// The mapped objects that `name` means, best first; empty if there is none. A name with a slash is
 /// a path (as the process sees it, or as we see it: links are followed). Any other is compared with
-/// the base names: equal ones first, then libraries by their short names (see [`is_library_name`]),
-/// then programs that are links in `PATH` (Debian's `redis-server` is a link to `redis-check-rdb`).
+/// the base names: equal ones; beside them, and first, libraries by their short names (see
+/// [`is_library_name`]), since `c:malloc` means libc also in a program that is called `c`; then
+/// programs that are links in `PATH` (Debian's `redis-server` is a link to `redis-check-rdb`).
 /// `objects` are those of [`mapped_objects`].
 #[must_use]
 pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
@@ -109,10 +112,10 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
         return std::iter::once(exact).chain(found).find(|found| !found.is_empty()).unwrap_or_default();
     }
     let exact = all(&|o| o.base_name() == name);
+    let library = all(&|o| o.base_name() != name && is_library_name(o.base_name(), name));
     if !exact.is_empty() {
-        return exact;
+        return [library, exact].concat();
     }
-    let library = all(&|o| is_library_name(o.base_name(), name));
     match find_program(name) {
         Some(program) if library.is_empty() => all(&|o| o.path == program),
         _ => library,

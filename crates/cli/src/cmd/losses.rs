@@ -18,13 +18,18 @@ enum Kind {
     Entries,
 }
 
+/// What is lost of a ring: a tool's own ring has no other name.
+fn events_of(name: &str) -> String {
+    if name == "events" { name.to_owned() } else { format!("events of {name}") }
+}
+
 impl Kind {
     const ALL: [Kind; 3] = [Kind::Events, Kind::Hits, Kind::Entries];
 
     /// `Lost 3 events`, with the first word of the name's clause.
     fn new_ones(self, count: u64, name: &str) -> String {
         match self {
-            Kind::Events => format!("Lost {count} events of {name}"),
+            Kind::Events => format!("Lost {count} {}", events_of(name)),
             Kind::Hits => format!("Missed {count} hits of {name}"),
             Kind::Entries => format!(
                 "WARNING: Map full; can't update element. {name} has dropped {count}. More keys: config max_map_keys, or let {name} = hash(N)"
@@ -122,8 +127,8 @@ impl Losses {
             if loser.kind == Kind::Events {
                 loser.after_end = now.saturating_sub(*before);
                 if loser.after_end > 0 {
-                    let (count, name) = (loser.after_end, &loser.name);
-                    sink.note(&format!("{count} events of {name} came at the end or after it, and were not read"));
+                    let (count, events) = (loser.after_end, events_of(&loser.name));
+                    sink.note(&format!("{count} {events} came at the end or after it, and were not read"));
                 }
             }
         }

@@ -367,17 +367,20 @@ enum Which {
     One,
     /// Each of them.
     Each,
-    /// The main program, and others where that has nothing.
+    /// The first of them that has it: the main program, or a library.
     First,
 }
 
 fn candidates<'m>(name: Option<&str>, mapped: &'m [MappedObject]) -> (Vec<&'m MappedObject>, Which) {
     let Some(name) = name else { return (mapped.iter().collect(), Which::First) };
     let found = resolve_object(name, mapped);
-    match found.is_empty() && name.contains(['*', '?', '[']) {
-        true => (matching_objects(name, mapped), Which::Each),
+    let program = found.iter().position(|object| object.base_name() == name);
+    match program {
+        None if found.is_empty() && name.contains(['*', '?', '[']) => (matching_objects(name, mapped), Which::Each),
+        // A library, or else a program of this name.
+        Some(at @ 1..) => (vec![found[0], found[at]], Which::First),
         // The same name twice (dlmopen, or two libraries of one short name): the best is meant.
-        false => (found.into_iter().take(1).collect(), Which::One),
+        _ => (found.into_iter().take(1).collect(), Which::One),
     }
 }
 

@@ -27,6 +27,8 @@ use crate::out::sink::{Reader, Sink};
 use crate::out::{json, time};
 use crate::signals;
 
+/// What the kernel's helpers say when they cannot read (`-EFAULT`).
+const EFAULT: i32 = -14;
 /// How many rounds of an interval are made up for: the process may have been stopped for hours.
 const MOST_LATE: u32 = 1000;
 
@@ -292,6 +294,10 @@ impl Script {
         let counts = maps.sums(self.faults, 0);
         let checked = &self.checked;
         for (count, block) in counts.iter().zip(&checked.blocks).filter(|(count, _)| **count > 0) {
+            if let (true, Some(point)) = (sink.json(), block.points.first()) {
+                sink.line(&self.source.helper_error(point.span, "Bad address", "probe_read_user", EFAULT))?;
+                continue;
+            }
             let points: Vec<String> = block.points.iter().map(Point::text).collect();
             let values = if *count == 1 { "value" } else { "values" };
             sink.warn(&format!("{count} {values} could not be read at {}", points.join(", ")));
@@ -299,7 +305,7 @@ impl Script {
         let reads = counts.iter().skip(checked.blocks.len()).zip(&checked.reads);
         for (count, span) in reads.filter(|(count, _)| **count > 0) {
             if sink.json() {
-                sink.line(&self.source.helper_error(*span, "Success", "map_lookup_elem"))?;
+                sink.line(&self.source.helper_error(*span, "Success", "map_lookup_elem", 0))?;
                 continue;
             }
             let warning = Diagnostic::warning(*span, "Can't lookup map element because it does not exist.");
@@ -430,17 +436,26 @@ impl Script {
                 let values = values(record, &types, &mut self.names, maps);
                 let message = String::from_utf8_lossy(&rendered(&format, &values, Reader::Program)).into_owned();
                 let message = message.strip_suffix('\n').map(str::to_owned).unwrap_or(message);
-                if at.severity == Severity::Error || !self.no_warnings {
-                    self.source.say(&[Diagnostic { message, ..at }]);
+                let kind = if at.severity == Severity::Error { "errorf" } else { "warnf" };
+                match sink.json() {
+                    _ if at.severity != Severity::Error && self.no_warnings => Ok(()),
+                    true => sink.line(&self.source.said_at(at.span, kind, &message, &[])),
+                    false => {
+                        self.source.say(&[Diagnostic { message, ..at }]);
+                        Ok(())
+                    }
                 }
-                Ok(())
             }
-            Action::Warning(warning) => {
-                if self.warned.insert(number) {
+            Action::Warning(warning) => match (self.warned.insert(number), sink.json()) {
+                (false, _) => Ok(()),
+                (true, true) => {
+                    sink.line(&self.source.said_at(warning.span, "runtime_error", &warning.message, &[]))
+                }
+                (true, false) => {
                     self.source.say(&[warning]);
+                    Ok(())
                 }
-                Ok(())
-            }
+            },
         }
     }
 

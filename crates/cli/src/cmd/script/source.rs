@@ -224,21 +224,21 @@ impl Source {
         }
     }
 
-    /// bpftrace's object for a helper that failed with 0.
-    pub fn helper_error(&self, span: Span, message: &str, helper: &str) -> String {
+    /// bpftrace's object for a helper that failed.
+    pub fn helper_error(&self, span: Span, message: &str, helper: &str, code: i32) -> String {
+        let details = [("helper", json::string(helper)), ("retcode", code.to_string())];
+        self.said_at(span, "helper_error", message, &details)
+    }
+
+    /// bpftrace's object for what is said of a place in the script.
+    pub fn said_at(&self, span: Span, kind: &str, message: &str, details: &[(&str, String)]) -> String {
         let (name, at) = self.file_at(span.start);
         let before = &self.text[at.start..span.start.clamp(at.start, at.end)];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        json::object([
-            ("type", json::string("helper_error")),
-            ("msg", json::string(message)),
-            ("helper", json::string(helper)),
-            ("retcode", "0".to_owned()),
-            ("filename", json::string(name)),
-            ("line", line.to_string()),
-            ("col", column.to_string()),
-        ])
+        let said = [("type", json::string(kind)), ("msg", json::string(message))];
+        let place = [("filename", json::string(name)), ("line", line.to_string()), ("col", column.to_string())];
+        json::object(said.into_iter().chain(details.iter().cloned()).chain(place))
     }
 
     /// The file that a place is in, and where that is in the text.

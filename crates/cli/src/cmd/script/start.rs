@@ -37,6 +37,7 @@ pub fn run(
     let needs_target = compiled.probes.iter().any(|probe| probe.point.provider.has_target());
     let has_target = flags.target.is_given();
     if flags.dry_run {
+        flags.target.are_there()?;
         return dry_run(flags, &compiled, regexp).or_else(|error| nowhere.said(error));
     }
     if !needs_target {

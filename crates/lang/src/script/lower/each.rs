@@ -15,7 +15,7 @@ impl Lower<'_, '_> {
         self.out.map_value(Reg::R1, SCRATCH, cursor);
         self.out.put_imm(Reg::R1, 0, 0);
         let most = Value { ty: Type::INT, kind: ValueKind::Int(CALLS.into()) };
-        let calls = self.call_body(&most, leaves(&of.body));
+        let calls = self.call_body(&most, leaves(&of.body), false);
         self.leave_if_left(&calls);
         self.bodies.push(Body::Each { of: of.clone(), cursor, calls });
     }

@@ -16,15 +16,18 @@ pub(super) struct Calls {
     pub start: Label,
     /// A word that says that the block ends, if the body may do so.
     pub left: Option<u32>,
+    /// A word that says that the loop came to its end, if somebody asks.
+    pub done: Option<u32>,
 }
 
 impl Lower<'_, '_> {
     /// Calls a body, which is still to be written, up to `most` times; how often it did is in `r0`.
-    /// `leaves`: the body may end the block.
-    pub(super) fn call_body(&mut self, most: &Value, leaves: bool) -> Calls {
+    /// `leaves`: the body may end the block. `asks`: somebody asks whether the loop came to its end.
+    pub(super) fn call_body(&mut self, most: &Value, leaves: bool, asks: bool) -> Calls {
         let left = leaves.then(|| self.scratch(8));
-        if let Some(left) = left {
-            self.out.map_value(Reg::R1, SCRATCH, left);
+        let done = asks.then(|| self.scratch(8));
+        for word in left.into_iter().chain(done) {
+            self.out.map_value(Reg::R1, SCRATCH, word);
             self.out.put_imm(Reg::R1, 0, 0);
         }
         let context = self.stack(8);
@@ -36,7 +39,7 @@ impl Lower<'_, '_> {
         self.address(Reg::R3, At::Stack(context));
         self.out.mov_imm(Reg::R4, 0);
         self.out.call(helper::LOOP);
-        Calls { start, left }
+        Calls { start, left, done }
     }
 
     /// Ends the block if the body has said so; `r0` stays.
@@ -61,6 +64,10 @@ impl Lower<'_, '_> {
             self.out.put_imm(Reg::R1, 0, 1);
         }
         self.out.bind(stop);
+        if let Some(done) = calls.done {
+            self.out.map_value(Reg::R1, SCRATCH, done);
+            self.out.put_imm(Reg::R1, 0, 1);
+        }
         self.out.mov_imm(Reg::R0, 1);
         self.out.push(Insn::Exit);
     }
@@ -68,10 +75,15 @@ impl Lower<'_, '_> {
     /// A loop whose number of rounds is not known.
     pub(super) fn rounds(&mut self, of: &Loop, number: usize) {
         let most = Value { ty: super::Type::INT, kind: super::checked::ValueKind::Int(CALLS.into()) };
-        let calls = self.call_body(&most, super::each::leaves(&of.body));
+        let calls = self.call_body(&most, super::each::leaves(&of.body), true);
         self.leave_if_left(&calls);
         let end = self.out.label();
-        self.out.branch_imm(Width::W64, Cond::Lt, Reg::R0, CALLS as i32, end);
+        if let Some(done) = calls.done {
+            // The last call may be that which finds the condition false.
+            self.out.map_value(Reg::R1, SCRATCH, done);
+            self.out.load(Size::Dw, Reg::R1, Reg::R1, 0);
+            self.out.branch_imm(Width::W64, Cond::Ne, Reg::R1, 0, end);
+        }
         self.act(of.warning, &[]);
         self.out.bind(end);
         self.bodies.push(super::Body::Rounds { of: of.clone(), number, calls });

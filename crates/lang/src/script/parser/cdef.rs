@@ -16,10 +16,17 @@ const LARGEST: u64 = 1 << 30;
 const LARGEST_ALIGN: u64 = 1 << 28;
 
 /// What attributes say of where members lie.
+#[derive(Clone, Copy)]
 struct Attributes {
     packed: bool,
-    /// Bytes that the type is aligned to at least.
+    /// Bytes that the type, or the member, is aligned to at least.
     align: u64,
+}
+
+impl Attributes {
+    fn and(self, other: Attributes) -> Attributes {
+        Attributes { packed: self.packed || other.packed, align: self.align.max(other.align) }
+    }
 }
 
 /// A member as it is declared.
@@ -27,6 +34,7 @@ struct Member {
     name: String,
     ty: CType,
     width: Option<u64>,
+    of: Attributes,
     span: Span,
 }
 
@@ -263,23 +271,25 @@ impl Parser<'_> {
         let mut members = Vec::new();
         while !self.eat("}")? {
             let start = self.peek_at(0)?.span;
+            let before = self.attribute()?;
             let base = self.specifier()?;
             if self.is("}")? || self.is(";")? {
                 self.eat(";")?;
-                members.push(Member { name: String::new(), ty: base, width: None, span: start.to(self.last) });
+                members.push(Member { name: String::new(), ty: base, width: None, of: before, span: start.to(self.last) });
                 continue;
             }
             loop {
                 let (name, ty) = self.declarator(base.clone())?;
                 let width = if self.eat(":")? { Some(self.length()?) } else { None };
                 let span = start.to(self.last);
+                let of = before.and(self.attribute()?);
                 if name.is_empty() && width.is_none() {
                     return Err(self.unexpected(", expecting identifier"));
                 }
                 if !name.is_empty() && members.iter().any(|member: &Member| member.name == name) {
                     return Err(Diagnostic::error(span, format!("duplicate member '{name}'")));
                 }
-                members.push(Member { name, ty, width, span });
+                members.push(Member { name, ty, width, of, span });
                 if !self.eat(",")? {
                     break;
                 }
@@ -308,7 +318,7 @@ impl Parser<'_> {
                 let message = format!("'{}' cannot be the type of a member", member.ty.name());
                 return Err(Diagnostic::error(member.span, message));
             }
-            let align = if packed { 1 } else { align.max(1) };
+            let align = if packed || member.of.packed { 1 } else { align.max(1) }.max(member.of.align);
             let start = if is_union { 0 } else { end };
             let (bit, bits) = match member.width {
                 None => (start.next_multiple_of(8 * align), 8 * size),
