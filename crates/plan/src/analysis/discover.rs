@@ -294,7 +294,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             let jumps = indirect_jumps(self.code.isa, insns, self.code.got, &|va| self.code.insn_at(va));
             for (_, origin) in jumps.into_iter().filter(|(va, _)| *va == jump) {
                 let Origin::Table(tables) = origin else { continue };
-                read_tables(self.code, &tables, &mut cases);
+                read_tables(self.code, &tables, |va| self.code.is_text(va).then_some(true), &mut cases);
             }
         }
         self.cases.extend(cases);

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use sidestep_isa::indirect::{Origin, Table, indirect_jumps};
-use sidestep_isa::{Flow, Insn, Va, sweep};
+use sidestep_isa::{Flow, Insn, Len, Va, sweep};
 
 use crate::analysis::index::number_of;
+use crate::analysis::marks::Marks;
 use crate::analysis::parallel;
 use crate::analysis::sweep::{Borders, Stretch};
 use crate::object::{Bytes, ObjectCode};
@@ -100,18 +101,11 @@ impl Families {
         }
         let mut members: Vec<(usize, Vec<usize>)> = members.into_iter().collect();
         let weight = |(_, list): &(usize, Vec<usize>)| list.iter().map(|i| stretches[*i].len()).sum();
+        let possible = if members.is_empty() { Marks::new(code) } else { possible_targets(code, stretches) };
         let parts = parallel::map(&mut members, weight, |_, part| {
-            part.iter().map(|(family, list)| (*family, resolve(code, stretches, list))).collect::<Vec<_>>()
+            part.iter().map(|(family, list)| (*family, resolve(code, stretches, list, &possible))).collect::<Vec<_>>()
         });
         let mut known: BTreeMap<usize, Family> = parts.into_iter().flatten().collect();
-        // What is read behind the end of a table may be anything.
-        let may_be_target = |va: &Va| {
-            stretch_of(*va).map(|number| &stretches[number]).is_some_and(|stretch| {
-                let certain = stretch.borders != Borders::Gap && stretch.fault.is_none();
-                !certain || stretch.boundaries.get(va.since(stretch.start) as usize)
-            })
-        };
-        known.values_mut().for_each(|family| family.targets.retain(may_be_target));
 
         // A jump that is not understood may go to any address that its function names, also in
         // another one.
@@ -142,11 +136,10 @@ impl Families {
     }
 
     /// Where all jumps through tables may go: sorted.
-    pub fn targets(&self) -> Vec<Va> {
-        let mut all: Vec<Va> = self.known.values().flat_map(|family| &family.targets).copied().collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    pub fn targets(&self, code: &ObjectCode<'_>) -> Vec<Va> {
+        let mut all = Marks::new(code);
+        self.known.values().flat_map(|family| &family.targets).for_each(|va| all.set(*va));
+        all.iter().collect()
     }
 
     /// Doubts the functions with which code computes addresses: it may go anywhere in there.
@@ -218,8 +211,24 @@ fn root(parent: &mut [usize], mut i: usize) -> usize {
     i
 }
 
-/// Decodes the members of a family and finds out where their indirect jumps go.
-fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> Family {
+/// Where a jump through a table may go: to an instruction, or to any byte of a stretch of which not
+/// all is known.
+fn possible_targets(code: &ObjectCode<'_>, stretches: &[Stretch]) -> Marks {
+    let mut possible = Marks::new(code);
+    for stretch in stretches {
+        let certain = stretch.borders != Borders::Gap && stretch.fault.is_none();
+        let mut set = |offset: usize| possible.set(stretch.start.plus(Len(offset as u64)));
+        match certain {
+            true => stretch.boundaries.iter().take_while(|offset| *offset < stretch.len()).for_each(&mut set),
+            false => (0..stretch.len()).for_each(&mut set),
+        }
+    }
+    possible
+}
+
+/// Decodes the members of a family and finds out where their indirect jumps go. `possible`: where
+/// jumps through tables may go.
+fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize], possible: &Marks) -> Family {
     let mut family = Family::default();
     let mut insns = Vec::new();
     for stretch in members.iter().map(|m| &stretches[*m]) {
@@ -236,7 +245,7 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
         match origin {
             Origin::Pointer => family.jumps.push((jump, Leads::Pointer)),
             Origin::Table(tables) => {
-                let found = read_tables(code, &tables, &mut family.targets);
+                let found = read_tables(code, &tables, |va| possible.get(va), &mut family.targets);
                 family.bases.extend(tables.iter().filter(|table| table.certain).map(|table| table.base));
                 family.jumps.push((jump, if found { Leads::Table } else { Leads::Lost }));
                 if !found {
@@ -255,16 +264,18 @@ fn resolve(code: &ObjectCode<'_>, stretches: &[Stretch], members: &[usize]) -> F
     family
 }
 
-/// Appends the targets of the tables of one jump. Returns whether they were found: each of which it
-/// is certain that it is one, or any of the others.
-pub(crate) fn read_tables(code: &ObjectCode<'_>, tables: &[Table], targets: &mut Vec<Va>) -> bool {
+/// Appends the possible targets of the tables of one jump. `possible`: whether an address is one;
+/// `None`: it is not in text. Returns whether the tables were found: each of which it is certain
+/// that it is one, or any of the others.
+pub(crate) fn read_tables(
+    code: &ObjectCode<'_>,
+    tables: &[Table],
+    possible: impl Fn(Va) -> Option<bool>,
+    targets: &mut Vec<Va>,
+) -> bool {
     let (mut any, mut all) = (false, true);
     for table in tables {
-        let before = targets.len();
-        if !is_written(code, table.start) {
-            read_table(code, table, targets);
-        }
-        let found = targets.len() != before;
+        let found = !is_written(code, table.start) && read_table(code, table, &possible, targets);
         any |= found;
         all &= found || !table.certain;
     }
@@ -278,16 +289,18 @@ fn is_written(code: &ObjectCode<'_>, va: Va) -> bool {
     name.starts_with(".data") && !name.starts_with(".data.rel.ro")
 }
 
-/// Appends the targets of a table as long as they are in text.
-fn read_table(code: &ObjectCode<'_>, table: &Table, targets: &mut Vec<Va>) {
-    let Some(bytes) = code.bytes_at(table.start) else {
-        return;
-    };
-    for target in table.targets(bytes).take(TABLE_MAX as usize) {
-        let target = code.isa.wrap(target);
-        if !code.is_text(target) {
-            return;
-        }
-        targets.push(target);
-    }
+/// Appends the possible targets of a table: nothing says where it ends, so that it is read as long
+/// as its entries lead into text. Returns whether the first one does.
+fn read_table(
+    code: &ObjectCode<'_>,
+    table: &Table,
+    possible: impl Fn(Va) -> Option<bool>,
+    targets: &mut Vec<Va>,
+) -> bool {
+    let Some(bytes) = code.bytes_at(table.start) else { return false };
+    let mut found = false;
+    let all = table.targets(bytes).take(TABLE_MAX as usize).map(|target| code.isa.wrap(target));
+    let in_text = all.map_while(|target| Some((target, possible(target)?)));
+    targets.extend(in_text.inspect(|_| found = true).filter(|(_, may_be)| *may_be).map(|(target, _)| target));
+    found
 }

@@ -17,6 +17,7 @@ pub(crate) mod family;
 mod gap;
 pub mod go;
 pub mod index;
+pub(crate) mod marks;
 pub(crate) mod parallel;
 pub(crate) mod returns;
 pub(crate) mod sweep;

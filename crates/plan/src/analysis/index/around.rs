@@ -82,7 +82,7 @@ impl Analysis {
             }
         }
         Analysis {
-            table_targets: families.targets(),
+            table_targets: families.targets(code),
             families,
             edges: found.edges,
             labels: sorted(code.labels.iter().chain(&starts).copied().collect()),

@@ -51,7 +51,7 @@ impl Analysis {
         };
         families.doubt_computed(&stretches, &found.labels, &found.computed, &starts);
         Analysis {
-            table_targets: families.targets(),
+            table_targets: families.targets(code),
             stretches,
             families,
             edges: found.edges,
