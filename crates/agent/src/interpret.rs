@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sidestep_bpf::alu;
 use sidestep_bpf::insn::{AtomicOp, Size, Slot, Width};
 use sidestep_bpf::interp::{Machine, Stop, Vm};
+use sidestep_wire::watchdog::Watchdog;
 use sidestep_wire::{HELPERS, ThreadState};
 
 use crate::helpers::{self, Function};
@@ -106,7 +107,13 @@ impl Target {
             Ok(times) => times,
             Err(error) => return Ok(error),
         };
+        // SAFETY: the running thread's state.
+        let (agent, _) = unsafe { helpers::here(self.state) };
+        let (began, mut watchdog) = (agent.now(), Watchdog::new());
         for index in 0..times {
+            if watchdog.ends(index, || agent.nanoseconds(agent.now().wrapping_sub(began))) {
+                return Ok(index);
+            }
             if enter(vm, self, callback, [index, context, context, context, context])? != 0 {
                 return Ok(index + 1);
             }

@@ -37,6 +37,7 @@ pub mod signals;
 pub mod slot;
 pub mod stacks;
 pub mod unwind;
+pub mod watchdog;
 
 pub use arch::{Hit, Regs};
 pub use bell::{BEAT, Bell, Question};

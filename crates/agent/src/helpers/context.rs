@@ -1,6 +1,7 @@
 //! What belongs to a hit, and control: 58, 173, 174, 181, 183, 184, 185, 265.
 
 use sidestep_wire::arch::{RESULT, STACK_POINTER, WORDS_BEFORE_ARGUMENTS};
+use sidestep_wire::watchdog::{ANY_NUMBER, Watchdog};
 use sidestep_wire::{Hit, ProbeDesc, Regs, ThreadState};
 
 use super::{E2BIG, EINVAL, EOPNOTSUPP, Function, here};
@@ -86,13 +87,14 @@ pub unsafe extern "C" fn call_place(
 /// How often [`repeat`] calls, or its error.
 pub fn loops(times: u64, flags: u64) -> Result<u64, u64> {
     match times & u64::from(u32::MAX) {
+        times if flags == ANY_NUMBER => Ok(times),
         _ if flags != 0 => Err(EINVAL),
         times if times > MAX_LOOPS => Err(E2BIG),
         times => Ok(times),
     }
 }
 
-/// 181: calls a function until it gives 1; how often.
+/// 181: calls a function until it gives 1, or for as long as a loop may last; how often.
 pub unsafe extern "C" fn repeat(
     times: u64,
     callback: u64,
@@ -107,7 +109,13 @@ pub unsafe extern "C" fn repeat(
     };
     // SAFETY: the verifier has proven that `callback` is native code of a function of the program.
     let callback: Function = unsafe { core::mem::transmute(callback as *const ()) };
+    // SAFETY: the sixth argument is the state of this thread.
+    let (agent, _) = unsafe { here(state) };
+    let (began, mut watchdog) = (agent.now(), Watchdog::new());
     for index in 0..times {
+        if watchdog.ends(index, || agent.nanoseconds(agent.now().wrapping_sub(began))) {
+            return index;
+        }
         // SAFETY: functions of a program take these arguments. The state is this thread's.
         if unsafe { callback(index, context, 0, 0, 0, state) } != 0 {
             return index + 1;

@@ -99,7 +99,7 @@ unsafe extern "C" fn unknown(_: u64, _: u64, _: u64, _: u64, _: u64, _: *mut Thr
 /// # Safety
 /// `state` is the running thread's, and prepared: it has the address of the private region.
 #[inline(always)]
-unsafe fn here(state: *mut ThreadState) -> (Agent, Thread) {
+pub unsafe fn here(state: *mut ThreadState) -> (Agent, Thread) {
     // SAFETY: the caller promises that `state` is this thread's prepared state (section "Safety"
     // above), which has the address of the private region.
     unsafe {

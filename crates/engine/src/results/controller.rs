@@ -18,9 +18,6 @@ use crate::programs::Memory;
 use crate::results::maps::Maps;
 use memory::Space;
 
-/// Instructions of a run at most.
-const BUDGET: u64 = 100_000_000;
-
 /// Why a program did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -83,7 +80,7 @@ impl Maps<'_> {
         let linked = program.link(&memory.links())?;
         let mut space = Space::new(*self, FRAME * u64::from(MAX_DEPTH));
         let code = linked.program.slots.clone();
-        let mut vm = Vm::new(&code, space.stack_end(), FRAME * u64::from(MAX_DEPTH), BUDGET);
+        let mut vm = Vm::new(&code, space.stack_end(), FRAME * u64::from(MAX_DEPTH), u64::MAX);
         match vm.call(&mut space, 0, [memory::CONTEXT, 0, 0, 0, 0]) {
             Ok(_) => Ok(space.records),
             Err(stop) => Err(RunError::Stopped { at: vm.pc(), stop }),

@@ -448,9 +448,7 @@ impl Script {
             }
             Action::Warning(warning) => match (self.warned.insert(number), sink.json()) {
                 (false, _) => Ok(()),
-                (true, true) => {
-                    sink.line(&self.source.said_at(warning.span, "runtime_error", &warning.message, &[]))
-                }
+                (true, true) => sink.line(&self.source.said_at(warning.span, "runtime_error", &warning.message, &[])),
                 (true, false) => {
                     self.source.say(&[warning]);
                     Ok(())

@@ -1,11 +1,13 @@
 //! What a program in the controller sees as memory: addresses that stand for places of ours.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use sidestep_bpf::alu;
 use sidestep_bpf::insn::{AtomicOp, Size, Width};
 use sidestep_bpf::interp::{Machine, Stop, Vm};
 use sidestep_wire::hash::Found;
+use sidestep_wire::watchdog::Watchdog;
 use sidestep_wire::{MapDesc, Table, map};
 
 use crate::api::Record;
@@ -283,7 +285,11 @@ impl Machine for Space<'_> {
     fn call(&mut self, vm: &mut Vm<'_>, helper: u32, args: [u64; 5]) -> Result<u64, Stop> {
         if helper == LOOP {
             let [times, callback, context, ..] = args;
+            let (began, mut watchdog) = (Instant::now(), Watchdog::new());
             for index in 0..times & u64::from(u32::MAX) {
+                if watchdog.ends(index, || began.elapsed().as_nanos() as u64) {
+                    return Ok(index);
+                }
                 if vm.call(self, callback, [index, context, 0, 0, 0])? != 0 {
                     return Ok(index + 1);
                 }

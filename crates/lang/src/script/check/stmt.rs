@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use sidestep_wire::watchdog::LONGEST;
+
 use super::super::ast::{BinaryOp, Expr, ExprKind, Provider, Step, Stmt, StmtKind};
 use super::super::checked::{Action, Loop, Op, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Severity, Span, Unknown};
-use super::super::lower::{INLINE_ROUNDS, ROUNDS};
+use super::super::lower::INLINE_ROUNDS;
 use super::super::types::Type;
 use super::{Checker, Checking};
 
@@ -204,8 +206,11 @@ impl Checker<'_> {
         span: Span,
         ops: &mut Vec<Op>,
     ) {
-        let most = if number.is_some() { ROUNDS.into() } else { INLINE_ROUNDS };
-        let message = format!("A loop was ended after {most} rounds: no block may run for longer.");
+        let most = match number {
+            Some(_) => format!("{} seconds", LONGEST / 1_000_000_000),
+            None => format!("{INLINE_ROUNDS} rounds"),
+        };
+        let message = format!("A loop was ended after {most}: no block may run for longer.");
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
         ops.push(Op::Loop(Box::new(Loop { number, warning, cond, body, step })));
     }

@@ -39,7 +39,6 @@ pub use compiled::{Compiled, LowerError, Probe};
 use own::InWord;
 use programs::Programs;
 pub use record::JOINED;
-pub use rounds::CALLS as ROUNDS;
 use rounds::Calls;
 pub use shape::{is_array, key_size};
 use shape::{map, shape};

@@ -1,14 +1,15 @@
 //! Loops of any number of rounds: the body is a function, which the helper `loop` calls.
 
 use sidestep_bpf::{Cond, Insn, Reg, Size, Width};
+use sidestep_wire::watchdog::ANY_NUMBER;
 
 use super::super::checked::{Loop, Value};
 use super::text::At;
 use super::{Lower, SCRATCH, helper};
 use crate::build::Label;
 
-/// Calls of a function by the helper at most, as in the kernel.
-pub const CALLS: u32 = 1 << 23;
+/// Calls of a function by the helper at most: it ends loops that last too long before.
+pub const CALLS: u32 = u32::MAX;
 
 /// Words of a body that is called again and again.
 pub(super) struct Calls {
@@ -37,7 +38,7 @@ impl Lower<'_, '_> {
         self.out.mov(Reg::R1, Reg::R0);
         self.out.function(Reg::R2, start);
         self.address(Reg::R3, At::Stack(context));
-        self.out.mov_imm(Reg::R4, 0);
+        self.out.mov_imm(Reg::R4, ANY_NUMBER as i32);
         self.out.call(helper::LOOP);
         Calls { start, left, done }
     }

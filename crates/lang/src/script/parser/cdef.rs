@@ -275,7 +275,13 @@ impl Parser<'_> {
             let base = self.specifier()?;
             if self.is("}")? || self.is(";")? {
                 self.eat(";")?;
-                members.push(Member { name: String::new(), ty: base, width: None, of: before, span: start.to(self.last) });
+                members.push(Member {
+                    name: String::new(),
+                    ty: base,
+                    width: None,
+                    of: before,
+                    span: start.to(self.last),
+                });
                 continue;
             }
             loop {
