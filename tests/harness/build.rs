@@ -196,7 +196,6 @@ const RECIPES: &[Recipe] = &[
 /// Sources for x86 alone: with its assembly, or the names of its registers in signal frames and in
 /// `struct pt_regs`, which programs for arm64 do not have.
 const X86: &[&str] = &[
-    "based.c",
     "bench.c",
     "change.bpf.c",
     "coverage.S",

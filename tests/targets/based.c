@@ -3,15 +3,23 @@
 
 #define PLAIN __attribute__((optimize("no-stack-protector")))
 
+#ifdef __aarch64__
+#define GET_BASE "mrs %0, tpidr_el0"
+#define SET_BASE "msr tpidr_el0, %0"
+#else
+#define GET_BASE "rdfsbase %0"
+#define SET_BASE "wrfsbase %0"
+#endif
+
 PLAIN static long under(unsigned long base, long n)
 {
     unsigned long old;
     long sum = 0;
     for (long i = 0; i < n; i++) {
-        __asm__ volatile("rdfsbase %0" : "=r"(old));
-        __asm__ volatile("wrfsbase %0" : : "r"(base) : "memory");
+        __asm__ volatile(GET_BASE : "=r"(old));
+        __asm__ volatile(SET_BASE : : "r"(base) : "memory");
         sum += leaf(i);
-        __asm__ volatile("wrfsbase %0" : : "r"(old) : "memory");
+        __asm__ volatile(SET_BASE : : "r"(old) : "memory");
     }
     return sum;
 }
