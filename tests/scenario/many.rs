@@ -10,6 +10,9 @@ use sidestep_tests::{Snapshot, target};
 /// How many functions there are.
 const MANY: usize = 1000;
 
+/// On arm64 few instructions may change while threads run: those of these functions are none.
+const ARE_LIVE: bool = cfg!(not(target_arch = "aarch64"));
+
 fn start() -> Option<(Program, String)> {
     let program = Program::start(&mut Command::new(target("many")?));
     let pid = program.pid().to_string();
@@ -37,7 +40,7 @@ pub fn sites_are_written_while_the_threads_run() {
         let tracing = Tracing::start(&args);
         assert_goes_on(&mut program);
         let report = tracing.stop();
-        assert!(report.0.stderr.contains("1000 sites written while they ran"), "{}", report.0);
+        assert_eq!(report.0.stderr.contains("1000 sites written while they ran"), ARE_LIVE, "{}", report.0);
         // What the longest pause was for, of the attach and of the detach.
         assert_eq!(report.0.stderr.matches(" ms (").count(), 2, "{}", report.0);
         assert_eq!(report.counts().len(), MANY, "{}", report.0);
@@ -45,7 +48,7 @@ pub fn sites_are_written_while_the_threads_run() {
         before.assert_same(&Snapshot::of(program.pid()));
     }
     let report = Tracing::start(&["funccount", "-v", "-p", &pid, "many100*"]).stop();
-    assert!(report.0.stderr.contains("10 sites written while they ran"), "{}", report.0);
+    assert_eq!(report.0.stderr.contains("10 sites written while they ran"), ARE_LIVE, "{}", report.0);
     assert_eq!(program.ask("finish 0"), 0, "wrong results");
     program.finish().ok();
 }
