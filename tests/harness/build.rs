@@ -216,7 +216,6 @@ const X86: &[&str] = &[
     "suites.bpf.c",
     "suites.c",
     "swapped.S",
-    "torture.c",
     "unwind.c",
     "usdt_many.c",
     "walked.c",

@@ -1,5 +1,8 @@
 // Functions whose first bytes are hard to replace. Each says what a jump of five bytes would break. Argument in edi, result in
-// eax, in both widths.
+// eax, in both widths. short_a64.h has functions of these names for arm64.
+#ifdef __aarch64__
+#include "short_a64.h"
+#else
 #include "widths.h"
 
         .macro  function name
@@ -170,4 +173,5 @@
         .section .rodata
         .p2align 2
 forty:  .long   40
+#endif
         .section .note.GNU-stack, "", @progbits

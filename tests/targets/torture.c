@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 /* What short_asm.S calls for its own program. */
-__attribute__((noipa, force_align_arg_pointer)) int park(void) { return 41; }
+#ifndef __aarch64__
+__attribute__((force_align_arg_pointer))
+#endif
+PROBED int park(void) { return 41; }
 
 /* Nobody but `alone` and `together` calls it: its hits are known. */
 PROBED long mine(long x) { return x * 5 + 1; }

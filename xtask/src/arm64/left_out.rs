@@ -14,7 +14,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     ),
     (
         "x86 code, and what becomes of it",
-        &["displaced::", "emulated::", "labels::", "ladder::", "promotion::", "registers::", "short::", "torture::"],
+        &["displaced::", "emulated::", "labels::", "ladder::", "promotion::", "registers::", "short::"],
     ),
     (
         "too long for an emulated machine",
@@ -34,6 +34,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
             "release::killed_while_it_takes_them",
             "release::signals_were_taken_without_guards_when_their_owner_had_just_ended",
             "release::two_sessions_that_planned_at_the_same_time_left_no_guard",
+            "torture::",
         ],
     ),
     ("of objects, where nothing runs: the host does the same", &["coverage::", "rules::"]),
