@@ -174,6 +174,8 @@ struct Active {
     own_gadgets: Option<Va>,
     /// It may have executed code since its registers were saved.
     ran: bool,
+    /// All its signals are blocked.
+    is_deaf: bool,
     stands: Stands,
 }
 
@@ -304,6 +306,7 @@ impl Calls {
             gadgets,
             own_gadgets,
             ran: false,
+            is_deaf: false,
             stands: Stands::Signal,
         };
         if let Err(e) = process.write(frame, &bytes) {
@@ -343,12 +346,15 @@ impl Active {
     }
 
     /// The thread goes to the system call that it is about to make, which shows how the kernel
-    /// would have gone on with it, and does not make it. If we die meanwhile, which takes some ten
-    /// microseconds, its signals stay blocked.
+    /// would have gone on with it, and does not make it. If we die before it is there, which takes
+    /// some microseconds, its signals stay blocked.
     fn find_restart(&mut self) -> Result<(), CallError> {
         self.block_signals()?;
         self.stands = Stands::Not;
         self.to_syscall_stop(0)?;
+        // From here to the next stop, the end of the call, the kernel delivers no signals.
+        self.check("set the signal mask of", ptrace::set_sigmask(self.tid, self.mask))?;
+        self.is_deaf = false;
         let entry = self.regs_now()?;
         self.regs.set_call_number(&entry);
         self.check("set the registers of", ptrace::set_regs(self.tid, &entry.before_syscall()))?;
@@ -359,8 +365,9 @@ impl Active {
 
     /// Before it executes anything for us.
     fn block_signals(&mut self) -> Result<(), CallError> {
-        if !self.ran {
-            self.ran = true;
+        self.ran = true;
+        if !self.is_deaf {
+            self.is_deaf = true;
             self.check("set the signal mask of", ptrace::set_sigmask(self.tid, u64::MAX))?;
         }
         Ok(())

@@ -117,7 +117,7 @@ impl Active {
         let ip = self.regs_now()?.raw_ip();
         if !(at.code.0..at.code.0 + BATCH_CODE.len() as u64).contains(&ip.0) {
             // It has waited long enough, and is itself again.
-            self.ran = false;
+            (self.ran, self.is_deaf) = (false, false);
             return Err(CallError::Astray { pid: self.pid, tid: self.tid, nr, saw: format!("{:#x}", ip.0) });
         }
         let mut bytes = vec![0; calls.len() * ENTRY];
