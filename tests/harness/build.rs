@@ -163,6 +163,7 @@ const RECIPES: &[Recipe] = &[
     recipe("coverage", &["cc", "-nostdlib", "-static"], &["coverage.S"]),
     recipe("registers", CC_FIXED, &["registers.c", "registers_asm.S"]),
     recipe("stacks", &["cc", "-O2", "-g", "-pthread", CALLS, "-fomit-frame-pointer"], &["stacks.c"]),
+    recipe("generated", CC, &["generated.c"]),
     recipe(
         "suites",
         &["cc", "-O2", "-g", "-pthread", CALLS, "-fno-omit-frame-pointer"],

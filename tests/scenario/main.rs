@@ -23,6 +23,7 @@ mod errors;
 mod events;
 mod faults;
 mod follow;
+mod generated;
 mod hostile;
 mod imports;
 mod info;

@@ -24,6 +24,7 @@
 
 mod arch;
 mod code;
+mod compiled;
 mod debugfile;
 mod demangle;
 mod dwarf;
@@ -53,6 +54,7 @@ pub mod usdt;
 mod variable;
 pub mod zip;
 
+pub use compiled::CompiledNames;
 pub use debugfile::{DebugSearch, Outcome, Searched};
 pub use elf::{Kind, Segment};
 pub use error::{LineError, ObjectError, PatternError, SymbolError, TypeError};

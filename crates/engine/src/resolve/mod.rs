@@ -1,6 +1,7 @@
 //! From patterns to sites: which functions of which objects are meant.
 
 pub(crate) mod analyses;
+pub(crate) mod compiled;
 pub(crate) mod kernel;
 pub(crate) mod label;
 pub(crate) mod names;

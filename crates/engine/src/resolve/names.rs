@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use sidestep_isa::Va;
 use sidestep_symbols::inlined::{Lines, Place};
@@ -12,12 +13,16 @@ use sidestep_sys::Process;
 
 use crate::api::Options;
 use crate::error::SessionError;
+use crate::resolve::compiled::Compiled;
 use crate::resolve::objects::{Loaded, Objects};
 use crate::resolve::unnamed::function_at;
 
 /// Names of the code to which signal handlers return: glibc's and musl's, the vDSO's, Go's.
 const RESTORERS: [&str; 5] =
     ["__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn", "runtime.sigreturn__sigaction"];
+
+/// What is mapped is looked at again only so long afterwards for code with a name.
+const RECENTLY: Duration = Duration::from_millis(500);
 
 /// Looks names up in what a process has mapped.
 pub(crate) struct Names {
@@ -54,6 +59,10 @@ pub(crate) struct Images {
     loaded: Vec<(MappedObject, Option<Loaded>)>,
     /// Of objects that were asked for.
     lines: HashMap<PathBuf, Option<Rc<Lines>>>,
+    /// When it was looked at.
+    looked: Instant,
+    /// Names of code that is in no object.
+    compiled: Rc<RefCell<Compiled>>,
 }
 
 /// A frame of a stack.
@@ -91,7 +100,11 @@ impl Symbols {
     /// The ones that have something there; they look again at what is mapped if nobody has.
     fn at(&mut self, number: u32, at: Va) -> Option<&mut Images> {
         let has = |(of, images): &(u32, Images)| *of == number && images.find(at).is_some();
-        if !self.0.iter().any(has) {
+        // What is mapped is not read for each address that the process has a name for.
+        let is_compiled = |(of, images): &(u32, Images)| {
+            *of == number && images.looked.elapsed() < RECENTLY && images.compiled.borrow_mut().find(at).is_some()
+        };
+        if !self.0.iter().any(|known| has(known) || is_compiled(known)) {
             // A library that was loaded later, perhaps.
             for (_, images) in self.0.iter_mut().filter(|(of, images)| *of == number && images.process.is_alive()) {
                 let _ = images.look();
@@ -105,11 +118,35 @@ impl Symbols {
     /// meant. `lines`: as DWARF knows it, which may have to be read first; without it there is one
     /// frame.
     pub fn frames(&mut self, number: u32, at: u64, called: bool, lines: bool) -> Vec<Frame> {
-        match self.at(number, Va(at)) {
+        let frames = match self.at(number, Va(at)) {
             Some(images) => images.frames(at, called, lines),
             None if called => self.at(number, Va(at - 1)).map_or_else(Vec::new, |i| i.frames(at, called, lines)),
             None => Vec::new(),
+        };
+        if frames.iter().any(|frame| frame.symbol.is_some()) {
+            return frames;
         }
+        let (back, object) = (u64::from(called), frames.first().and_then(|frame| frame.object.clone()));
+        match self.compiled(number, Va(at - back)) {
+            Some((path, (name, offset))) => vec![Frame {
+                object: object.or(path),
+                symbol: Some((name, offset + back)),
+                line: None,
+                inlined: false,
+                interrupted: false,
+            }],
+            None => frames,
+        }
+    }
+
+    /// What the process itself says of an address: the file that says it, the function and the
+    /// offset in it.
+    fn compiled(&self, number: u32, at: Va) -> Option<(Option<PathBuf>, (String, u64))> {
+        self.0.iter().filter(|(of, _)| *of == number).find_map(|(_, images)| {
+            let mut compiled = images.compiled.borrow_mut();
+            let symbol = compiled.find(at)?;
+            Some((compiled.path(), symbol))
+        })
     }
 
     /// What was not found of the objects that frames are in, each file once: clauses.
@@ -132,7 +169,12 @@ impl Symbols {
 
     /// The object, and the function with the offset in it.
     pub fn of(&mut self, number: u32, at: u64) -> (Option<PathBuf>, Option<(String, u64)>) {
-        self.at(number, Va(at)).map(|images| images.of(at)).unwrap_or_default()
+        let (object, symbol) = self.at(number, Va(at)).map(|images| images.of(at)).unwrap_or_default();
+        let compiled = if symbol.is_none() { self.compiled(number, Va(at)) } else { None };
+        match compiled {
+            Some((path, symbol)) => (object.or(path), Some(symbol)),
+            None => (object, symbol),
+        }
     }
 
     /// The variable around an address, and the offset in it.
@@ -149,7 +191,9 @@ impl Images {
     /// It cannot be looked at.
     pub fn new(pid: i32, objects: &Rc<RefCell<Objects>>) -> Result<Images, SessionError> {
         let (process, objects) = (Process::look_at(pid)?, objects.clone());
-        let mut images = Images { process, objects, loaded: Vec::new(), lines: HashMap::new() };
+        let compiled = objects.borrow_mut().compiled(&process);
+        let (loaded, lines, looked) = (Vec::new(), HashMap::new(), Instant::now());
+        let mut images = Images { process, objects, loaded, lines, looked, compiled };
         images.look()?;
         Ok(images)
     }
@@ -157,6 +201,7 @@ impl Images {
     /// Looks again at what is mapped. What was there before is still known, unless something else
     /// has its place.
     pub fn look(&mut self) -> Result<(), SessionError> {
+        self.looked = Instant::now();
         let mapped = Objects::mapped(&self.process)?;
         let mut objects = self.objects.borrow_mut();
         // What is no usable object has no names.

@@ -1,5 +1,6 @@
 //! The objects of a process (or of the file system), opened once and kept.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +18,7 @@ use sidestep_sys::{Process, arch};
 use crate::api::Options;
 use crate::error::{SessionError, unreadable};
 use crate::resolve::analyses;
+use crate::resolve::compiled::Compiled;
 
 /// An object in a process.
 #[derive(Clone)]
@@ -72,6 +74,8 @@ pub(crate) struct Objects {
     without: HashSet<(PathBuf, Version)>,
     /// Their indices.
     pub analyses: analyses::Shared,
+    /// Names that processes have written: by process id and start time.
+    compiled: HashMap<(i32, u64), Rc<RefCell<Compiled>>>,
 }
 
 /// Which file it is, as somebody has written it: device, inode, bytes, time of the last write in
@@ -98,7 +102,15 @@ impl Objects {
             open: HashMap::new(),
             without: HashSet::new(),
             analyses: analyses::Shared::default(),
+            compiled: HashMap::new(),
         }
+    }
+
+    /// The names of the code that a process has compiled at run time.
+    pub fn compiled(&mut self, process: &Process) -> Rc<RefCell<Compiled>> {
+        let key = (process.pid(), process.start_time());
+        let names = self.compiled.entry(key).or_insert_with(|| Rc::new(RefCell::new(Compiled::new(process))));
+        Rc::clone(names)
     }
 
     /// An object in the file system.
