@@ -203,3 +203,46 @@ fn arguments_that_link_time_optimization_left_out_were_read_from_other_registers
         }
     }
 }
+
+/// The names of a program without symbols come from the table of Go's runtime.
+#[test]
+fn go_without_symbols() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    if !installed("go") {
+        return skip("no go");
+    }
+    for compiler in GO.installed() {
+        let list = |program: &Path, glob: &str| {
+            let what = format!("u:{}:{glob}", program.display());
+            let output = run(&mut sidestep(&["-l", &what]), LIMIT).ok();
+            let names = output.stdout.lines().filter_map(|line| line.rsplit_once(&*format!("{}:", program.display())));
+            names.map(|(_, name)| name.to_owned()).collect::<BTreeSet<String>>()
+        };
+        let (whole, is_built) = GO.build(&compiler, "", 200);
+        assert!(is_built, "{compiler}");
+        for (flags, number) in [("-ldflags=-s", 201), ("-ldflags=-s -buildmode=pie", 202)] {
+            let (program, is_built) = GO.build(&compiler, flags, number);
+            assert!(is_built, "{compiler} {flags}");
+            let symbols = run(Command::new("readelf").arg("-SW").arg(&program), LIMIT).ok().stdout;
+            assert!(!symbols.contains(".symtab") && !symbols.contains(".debug_"), "{compiler} {flags}: {symbols}");
+            for glob in ["main.*", "os.*"] {
+                let (named, all) = (list(&program, glob), list(&whole, glob));
+                assert!(!all.is_empty() && named == all, "{compiler} {flags}: {named:?} are not {all:?}");
+            }
+            let program = program.display().to_string();
+            let script = format!(
+                "u:{program}:main.take {{ @[ustack(3)] = count(); printf(\"%s %d\\n\", func, goid) }} \
+                 ur:{program}:main.take {{ @returns = count() }}"
+            );
+            let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT).ok();
+            assert!(output.stdout.starts_with("main.take 1\nmain.take 1\n"), "{compiler} {flags}: {output}");
+            assert!(output.stdout.contains("@returns: 2\n"), "{compiler} {flags}: {output}");
+            let frames: Vec<&str> =
+                output.stdout.lines().filter(|line| line.starts_with("   ")).map(str::trim).collect();
+            let functions: Vec<&str> = frames.iter().filter_map(|frame| Some(frame.split_once('+')?.0)).collect();
+            assert_eq!(functions, ["main.take", "main.main", "runtime.main"], "{compiler} {flags}: {output}");
+        }
+    }
+}

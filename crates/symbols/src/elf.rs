@@ -295,6 +295,11 @@ impl Elf {
 pub(crate) struct TextRanges(Vec<(Va, Va)>);
 
 impl TextRanges {
+    #[cfg(test)]
+    pub(crate) fn of(ranges: &[(Va, Va)]) -> TextRanges {
+        TextRanges(ranges.to_vec())
+    }
+
     pub(crate) fn contain(&self, va: Va) -> bool {
         let before = self.0.partition_point(|(start, _)| *start <= va);
         before > 0 && va < self.0[before - 1].1

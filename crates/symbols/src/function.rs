@@ -42,6 +42,8 @@ pub enum Source {
     DebugData,
     /// A separate debug file.
     DebugFile,
+    /// The table of functions that Go's runtime uses (`.gopclntab`).
+    Pclntab,
     /// None: its code was found ([`crate::Object::unnamed`]).
     Code,
 }

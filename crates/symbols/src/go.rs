@@ -43,10 +43,12 @@ impl Object {
         if !self.is_go() {
             return false;
         }
-        // Names of Go have the path of a package before a dot. A stripped program has none, and no
+        // Names of Go have the path of a package before a dot. Where there is no name, there is no
         // C that could be told from Go.
-        self.function_at(va)
-            .is_none_or(|(function, _)| function.name.contains('.') && !function.name.ends_with(".abi0"))
+        self.function_at(va).is_none_or(|(function, _)| {
+            let is_assembly = function.name.ends_with(".abi0") || self.assembly.binary_search(&function.va).is_ok();
+            function.name.contains('.') && !is_assembly
+        })
     }
 }
 

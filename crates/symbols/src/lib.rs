@@ -44,6 +44,7 @@ pub mod maps;
 mod matcher;
 mod nearest;
 mod object;
+mod pclntab;
 mod reloc;
 mod rewritten;
 mod symtab;

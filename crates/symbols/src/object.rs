@@ -18,6 +18,7 @@ use crate::image::Image;
 use crate::line;
 use crate::maps::Mapping;
 use crate::nearest::nearest;
+use crate::pclntab;
 use crate::reloc::{self, Relocations};
 use crate::symtab::{self, Symbols};
 use crate::types::DebugInfo;
@@ -49,6 +50,8 @@ pub struct Object {
     /// See [`Object::variable_at`].
     pub(crate) variables: OnceLock<Variables>,
     go: bool,
+    /// See [`Object::is_go_code`]; sorted.
+    pub(crate) assembly: Vec<Va>,
     debug: Place,
 }
 
@@ -103,6 +106,13 @@ impl Object {
             let outcome = debugfile::read_debugdata(path, &elf, &text, &mut symbols);
             searched.push(Searched { place: ".gnu_debugdata".to_owned(), outcome });
             debugfile::read_debug_file(real, &elf, &search, &text, &mut symbols, &mut searched);
+            // Nobody misses it in a program that is not of Go.
+            if let Some(outcome) = match pclntab::read(&elf, &text, &mut symbols) {
+                Ok(found) => found.map(Outcome::Found),
+                Err(why) => Some(Outcome::Rejected(why.to_owned())),
+            } {
+                searched.push(Searched { place: ".gopclntab".to_owned(), outcome });
+            }
         }
         let (functions, by_name) = index(symbols.functions);
         let go = code::is_go(&elf, &functions);
@@ -119,6 +129,7 @@ impl Object {
             unnamed: OnceLock::new(),
             variables: OnceLock::new(),
             go,
+            assembly: symbols.assembly,
             debug: Place { file: file.map(Path::to_owned), path: real.to_owned(), search },
         })
     }

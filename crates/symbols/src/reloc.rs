@@ -148,6 +148,15 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
     Ok(found)
 }
 
+/// What a `RELATIVE` relocation with an addend of its own stores at an address. Reads the tables at
+/// each call.
+pub(crate) fn relative(elf: &Elf, at: Va) -> Option<Va> {
+    let tables = elf.sections.iter().filter(|s| s.is_alloc() && s.sh_type == elf::SHT_RELA);
+    let entries = tables.filter_map(|section| rela(elf, elf.data(section).ok()?).ok()).flatten();
+    let relative = entries.filter(|entry| matches!(entry.kind, Kind::Relative) && entry.slot == at);
+    relative.map(|entry| Va(entry.addend as u64)).next()
+}
+
 /// Packed relative relocations (gABI, "Relative Relocation Table"): an even word is an address to
 /// relocate; an odd one a bitmap of the words behind it, one less than it has bits. The addends are
 /// in the words themselves.

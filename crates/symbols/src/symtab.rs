@@ -16,6 +16,8 @@ pub(crate) struct Symbols {
     pub(crate) functions: Vec<Function>,
     /// Addresses of all symbols in text, of every type.
     pub(crate) labels: Vec<Va>,
+    /// Functions of Go that are written in assembly, as far as symbols do not say it.
+    pub(crate) assembly: Vec<Va>,
 }
 
 /// An entry of a table of either class.
