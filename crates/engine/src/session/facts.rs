@@ -1,4 +1,4 @@
-//! What programs are told of their probes: in which place they are, and how far from it symbols are.
+//! What programs are told of their probes: what they are called, and how far from them symbols are.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -23,7 +23,8 @@ pub(super) struct Calls {
 
 impl Lower<'_, '_> {
     /// Calls a body, which is still to be written, up to `most` times; how often it did is in `r0`.
-    /// `leaves`: the body may end the block. `asks`: somebody asks whether the loop came to its end.
+    /// `leaves`: the body may end the block. `asks`: somebody asks whether the loop came to its
+    /// end.
     pub(super) fn call_body(&mut self, most: &Value, leaves: bool, asks: bool) -> Calls {
         let left = leaves.then(|| self.scratch(8));
         let done = asks.then(|| self.scratch(8));

@@ -1,5 +1,5 @@
-//! What begins with `#`: `#define NAME VALUE`, `#define NAME TYPE`, `#include "FILE"` and what guards
-//! a header.
+//! What begins with `#`: `#define NAME VALUE`, `#define NAME TYPE`, `#include "FILE"` and what
+//! guards a header.
 
 use super::super::ast::{Expr, ExprKind};
 use super::super::diagnostic::{Diagnostic, Span};
