@@ -11,6 +11,9 @@ use crate::error::SessionError;
 const PAUSE: Duration = Duration::from_micros(500);
 /// But so much is done in each: to stop many threads alone may take as long.
 const LEAST: Duration = Duration::from_micros(200);
+/// Pauses for one list of pieces at most: where to stop the threads takes longer than the pieces
+/// of a pause, thousands of pauses would take half a minute.
+const PAUSES: usize = 500;
 /// For how long the threads run before the next pause.
 const GAP: Duration = Duration::from_millis(1);
 
@@ -131,18 +134,20 @@ impl<'a> Hold<'a> {
         mut each: impl FnMut(&mut Stopped, &S, &T) -> Result<Turn, SessionError>,
     ) -> Result<(), SessionError> {
         let lasts = !self.is_running();
+        let least = work.len().div_ceil(PAUSES);
         let mut left = work;
         while let [next, ..] = left {
             self.stopped(purpose(next), |stopped| {
                 let since = stopped.since();
                 let seen = look(stopped)?;
-                let begin = Instant::now();
+                let (begin, before) = (Instant::now(), left.len());
                 while let [piece, rest @ ..] = left {
                     if each(stopped, &seen, piece)? == Turn::Later {
                         break;
                     }
                     left = rest;
-                    if !lasts && since.elapsed() > PAUSE && begin.elapsed() > LEAST {
+                    let is_much = before - left.len() >= least && begin.elapsed() > LEAST;
+                    if !lasts && since.elapsed() > PAUSE && is_much {
                         break;
                     }
                 }
