@@ -19,7 +19,7 @@ use crate::memory::raw::bytes_of;
 use crate::patch::commit::put_in;
 use crate::patch::share::Others;
 use crate::target::allocator::Table;
-use crate::target::hold::Hold;
+use crate::target::hold::{Hold, Turn};
 use crate::target::regions::Regions;
 use crate::target::remote::Remote;
 /// One site to install.
@@ -167,21 +167,25 @@ fn map_stubs(regions: &mut Regions, hold: &mut Hold<'_>, jobs: &[Job]) -> Result
     if wanted.is_empty() {
         return Ok(lost);
     }
-    hold.stopped("stubs", |stopped| {
-        for run in wanted.chunk_by(|a, b| a + PAGE == *b) {
+    let runs: Vec<&[u64]> = wanted.chunk_by(|a, b| a + PAGE == *b).collect();
+    hold.in_turns(
+        |_| "stubs",
+        &runs,
+        |_| Ok(()),
+        |stopped, (), run| {
             let (at, len) = (Va(run[0]), Len(run.len() as u64 * PAGE));
             regions.list_mapping(at, len, MapKind::Slab)?;
             match Remote(stopped).map_code(at, len) {
-                Ok(_) => regions.stubs.extend(run),
+                Ok(_) => regions.stubs.extend(*run),
                 Err(_) => {
                     // What is there is the program's, and stays when we go.
                     regions.unlist_mapping();
-                    lost.extend(run);
+                    lost.extend(*run);
                 }
             }
-        }
-        Ok(())
-    })?;
+            Ok(Turn::Done)
+        },
+    )?;
     Ok(lost)
 }
 
