@@ -263,6 +263,29 @@ fn each_refusal_of_the_front_end_has_a_spec() {
     assert!(old.is_empty(), "these are said by a spec, or by nothing anymore: {old:#?}");
 }
 
+/// What the guide calls refused since only the kernel has it.
+#[test]
+fn what_needs_the_kernel_is_refused_as_the_guide_says() {
+    let guide = include_str!("../../docs/guide/language/refused.md");
+    let rows = guide.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let rows = rows.filter(|(_, why)| why.split(" | ").next().is_some_and(|why| why.contains("ernel")));
+    let words: Vec<&str> = rows.flat_map(|(what, _)| what.split('`').skip(1).step_by(2)).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.starts_with('-')).collect();
+    assert!(words.len() > 20, "{words:?}");
+    for word in words {
+        let script = match word.strip_suffix("()") {
+            Some(function) => format!("begin {{ {function}(1) }}"),
+            None => format!("{word}:a:b {{ }}"),
+        };
+        let refused = |script: &str| {
+            let output = run(&mut sidestep(&["-e", script]), LIMIT);
+            output.code() == 1 && output.stderr.contains(&format!("{word} needs the kernel"))
+        };
+        let value = format!("begin {{ print({word}) }}");
+        assert!(refused(&script) || refused(&value), "{word}");
+    }
+}
+
 #[test]
 fn usdt_probes_are_listed() {
     let Some(path) = target("usdt") else { return };

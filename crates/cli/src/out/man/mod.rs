@@ -23,6 +23,7 @@ const LANGUAGE: &[&str] = &[
     include_str!("../../../../../docs/guide/language/functions.md"),
     include_str!("../../../../../docs/guide/language/config.md"),
     include_str!("../../../../../docs/guide/language/newer.md"),
+    include_str!("../../../../../docs/guide/language/refused.md"),
 ];
 
 /// A page, in roff.
