@@ -237,7 +237,7 @@ impl Running<'_> {
     fn name_probes(&mut self, session: &Session) {
         for probe in session.probes()[self.named..].iter().filter(|probe| self.named_by_number[probe.request]) {
             let label = attach::label(&self.attach_points[self.probes[probe.request]]);
-            self.script.names.probes.insert(probe.cookie, label.of(&probe.object, &probe.name));
+            self.script.names.probes.insert(probe.cookie & u64::from(u32::MAX), label.of(&probe.object, &probe.name));
             let (function, _) = inside(&probe.name);
             self.script.names.functions.insert(probe.cookie >> 32, function.to_owned());
         }

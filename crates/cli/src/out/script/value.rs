@@ -17,7 +17,7 @@ use crate::out::{escape, json, time};
 /// What stands for something else, by number.
 #[derive(Default)]
 pub struct Names {
-    /// Attach points of probes, by cookie.
+    /// Attach points of probes, by the lower half of the cookie.
     pub probes: HashMap<u64, String>,
     /// Functions that are probed, by the number of their name.
     pub functions: HashMap<u64, String>,

@@ -67,9 +67,11 @@ impl Lower<'_, '_> {
                 self.low_half();
             }
             Builtin::Probe => match self.site {
+                // What is called the same has the same number, in whatever function.
                 Site::Entry | Site::Return | Site::Usdt(_) => {
                     self.out.mov(Reg::R1, Reg::R6);
                     self.out.call(helper::COOKIE);
+                    self.low_half();
                 }
                 Site::Controller(point) => self.out.set(Reg::R0, POINT | point as u64),
             },
