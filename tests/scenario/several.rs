@@ -53,6 +53,27 @@ fn code_has_the_names_of_its_process() {
     programs.into_iter().for_each(|program| drop(program.finish().ok()));
 }
 
+/// The entry of a function that is one jump is its exit, too. In the second process the entry was
+/// counted where the exits of the first one were.
+#[test]
+fn an_exit_at_the_entry_had_the_number_of_the_entry_in_another_process() {
+    let Some(path) = target("short") else { return };
+    let mut programs = [20, 10].map(|n| (Program::start(&mut Command::new(&path)), n));
+    let pids = format!("{},{}", programs[0].0.pid(), programs[1].0.pid());
+    let path = path.display();
+    let script = format!(
+        "u:{path}:jumps_away {{ @in = count() }} ur:{path}:jumps_away {{ @out = count(); @ns = stats(latency()) }}"
+    );
+    let (report, ()) = during(&["-f", "json", "-p", &pids, "-e", &script], || {
+        programs.iter_mut().for_each(|(program, n)| assert_eq!(program.ask(&format!("check {n}")), 0));
+    });
+    let (stdout, stderr) = (&report.0.stdout, &report.0.stderr);
+    let has = |part: &str| assert!(stdout.contains(part), "{stdout}");
+    [r#"{"@in": 30}"#, r#"{"@out": 30}"#, r#""count": 30"#].into_iter().for_each(has);
+    assert!(!stderr.contains("had not returned"), "{stderr}");
+    programs.into_iter().for_each(|(program, _)| drop(program.finish().ok()));
+}
+
 /// Both have ended when their stacks are printed.
 #[test]
 fn what_was_executed_has_its_names() {

@@ -38,6 +38,15 @@ impl From<Flow> for Whose {
     }
 }
 
+/// What of a call a site sees.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Sees {
+    /// That it begins, or an instruction.
+    Entry,
+    /// That it ends.
+    Exit,
+}
+
 /// A probe, whatever process it is in: who, in which object, at which link-time address.
 type Place = (Whose, PathBuf, Va);
 
@@ -64,8 +73,9 @@ pub(crate) struct Registry {
     pub meanings: Meanings,
     /// Files that were opened for names, and are in most processes.
     objects: Option<Rc<RefCell<Objects>>>,
-    /// Functions may share an exit: each has a number there.
-    numbers: HashMap<(Place, Va), u32>,
+    /// Functions may share an exit: each has a number there. A function that is one jump has its
+    /// entry and its exit at one instruction, and a number for each.
+    numbers: HashMap<(Place, Va, Sees), u32>,
     cookies: HashMap<Cookies, u64>,
     /// Of functions, by name.
     names: HashMap<String, u64>,
@@ -102,8 +112,14 @@ impl Registry {
 
     /// The number of a site of the probe of a function: the one that it has in another process, if
     /// that is `free` here.
-    pub fn number(&mut self, whose: Whose, matched: &Match, function: Va, free: impl Fn(u32) -> bool) -> u32 {
-        let place = (place(whose, matched), function);
+    pub fn number(
+        &mut self,
+        whose: Whose,
+        matched: &Match,
+        (function, sees): (Va, Sees),
+        free: impl Fn(u32) -> bool,
+    ) -> u32 {
+        let place = (place(whose, matched), function, sees);
         if let Some(number) = self.numbers.get(&place).copied().filter(|number| free(*number)) {
             return number;
         }

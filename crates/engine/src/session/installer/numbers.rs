@@ -11,7 +11,7 @@ use crate::planning::Planned;
 use crate::programs::Part;
 use crate::resolve::Match;
 use crate::resolve::label::inside;
-use crate::session::registry::Whose;
+use crate::session::registry::{Sees, Whose};
 use crate::target::regions::Regions;
 
 /// The numbers of a probe: each of its sites has one, which names its descriptor and the cell that
@@ -79,7 +79,8 @@ impl Installer {
         let site = site(p).and_then(|site| jobs.get(&site));
         let last = site.and_then(|(job, _)| job.handlers.last()).map(Handler::probe);
         let free = |number: u32| last.is_none_or(|last| last < number) && !self.used.contains(&number);
-        let number = self.registry.borrow_mut().number(whose, &p.matched, p.of, free);
+        let sees = if matches!(p.part, Part::Exit { .. }) { Sees::Exit } else { Sees::Entry };
+        let number = self.registry.borrow_mut().number(whose, &p.matched, (p.of, sees), free);
         if u64::from(number) >= regions.layout.probes_max {
             return Err(SessionError::TooMany { what: "probes" });
         }
