@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sidestep_bpf::alu;
 use sidestep_bpf::insn::{AtomicOp, Size, Slot, Width};
 use sidestep_bpf::interp::{Machine, Stop, Vm};
-use sidestep_wire::watchdog::Watchdog;
+use sidestep_wire::watchdog::{ANY_NUMBER, Watchdog};
 use sidestep_wire::{HELPERS, ThreadState};
 
 use crate::helpers::{self, Function};
@@ -109,9 +109,9 @@ impl Target {
         };
         // SAFETY: the running thread's state.
         let (agent, _) = unsafe { helpers::here(self.state) };
-        let (began, mut watchdog) = (agent.now(), Watchdog::new());
+        let mut watchdog = Watchdog::new();
         for index in 0..times {
-            if watchdog.ends(index, || agent.nanoseconds(agent.now().wrapping_sub(began))) {
+            if flags == ANY_NUMBER && watchdog.ends(index, || agent.nanoseconds(agent.now())) {
                 return Ok(index);
             }
             if enter(vm, self, callback, [index, context, context, context, context])? != 0 {

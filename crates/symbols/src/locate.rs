@@ -97,8 +97,8 @@ fn is_exe(object: &MappedObject, exe: &Path) -> bool {
 
 /// The mapped objects that `name` means, best first; empty if there is none. A name with a slash is
 /// a path (as the process sees it, or as we see it: links are followed). Any other is compared with
-/// the base names: equal ones; beside them, and first, libraries by their short names (see
-/// [`is_library_name`]), since `c:malloc` means libc also in a program that is called `c`; then
+/// the base names: equal ones first, then libraries by their short names (see [`is_library_name`]);
+/// libc comes first, for `c:malloc` means libc also in a program that is called `c`; then
 /// programs that are links in `PATH` (Debian's `redis-server` is a link to `redis-check-rdb`).
 /// `objects` are those of [`mapped_objects`].
 #[must_use]
@@ -114,7 +114,7 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
     let exact = all(&|o| o.base_name() == name);
     let library = all(&|o| o.base_name() != name && is_library_name(o.base_name(), name));
     if !exact.is_empty() {
-        return [library, exact].concat();
+        return if is_libc(name) { [library, exact].concat() } else { exact };
     }
     match find_program(name) {
         Some(program) if library.is_empty() => all(&|o| o.path == program),

@@ -154,8 +154,13 @@ impl<'d> Table<'d> {
             let Some(len) = end.checked_sub(at).filter(|len| *len > 0) else { continue };
             let va = Va(self.text.0.wrapping_add(at));
             let place = usize::try_from(place).unwrap_or(usize::MAX);
-            let Some(name) = self.name(place).filter(|name| !name.is_empty() && text.contain(va)) else { continue };
-            names = names.checked_sub(name.len()).ok_or("its names of Go functions overlap beyond reason")?;
+            if !text.contain(va) {
+                continue;
+            }
+            let name = self.name(place);
+            let looked_at = name.map_or(NAME_MAX, <[u8]>::len);
+            names = names.checked_sub(looked_at).ok_or("its names of Go functions overlap beyond reason")?;
+            let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
             // Between functions there is padding, and, with cgo, code of C.
             let len = self.len(place, &mut steps).map_or(len, |own| len.min(own));
             if !text.contain(Va(va.0.saturating_add(len - 1))) {

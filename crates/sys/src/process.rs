@@ -76,7 +76,7 @@ impl Process {
         // SAFETY: the kernel has just given us this descriptor.
         let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let memory = access::open_memory(pid, euid())?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|source| OpenError::Io { pid, source })?;
+        let stat = procfs::read_short(&format!("/proc/{pid}/stat")).map_err(|source| OpenError::Io { pid, source })?;
         let start_time = procfs::stat_field(&stat, 22).and_then(|f| f.parse().ok()).unwrap_or(0);
         let maps = fs::read(format!("/proc/{pid}/maps")).map_err(|source| OpenError::Io { pid, source })?;
         let anchor = parse_maps(&maps).first().map_or(Va(0), |m| m.start);
@@ -228,11 +228,6 @@ impl Process {
         ids.split_ascii_whitespace().last().and_then(|id| id.parse().ok()).unwrap_or(self.pid())
     }
 
-    /// How many PID namespaces it is in, one inside the other, of those that we see.
-    pub fn namespaces(&self) -> usize {
-        self.status("NSpid").unwrap_or_default().split_ascii_whitespace().count()
-    }
-
     /// Seccomp mode of the main thread: 0 none, 1 strict, 2 filter.
     pub fn seccomp(&self) -> io::Result<u32> {
         Ok(self.status("Seccomp")?.parse().unwrap_or(0))
@@ -240,7 +235,7 @@ impl Process {
 
     /// The same of another thread.
     pub(crate) fn thread_seccomp(&self, thread: &Thread) -> io::Result<u32> {
-        let status = fs::read_to_string(format!("/proc/{}/task/{}/status", thread.pid, thread.tid))?;
+        let status = procfs::read_short(&format!("/proc/{}/task/{}/status", thread.pid, thread.tid))?;
         Ok(procfs::status_field(&status, "Seccomp").and_then(|m| m.parse().ok()).unwrap_or(0))
     }
 

@@ -76,12 +76,13 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A short file of the kernel's, such as `/proc/PID/stat`, in two reads.
+/// A short file of the kernel's, such as `/proc/PID/stat`, in two reads. The name of a process in
+/// there may be no text.
 pub fn read_short(path: &str) -> io::Result<String> {
-    let mut text = String::with_capacity(4096);
+    let mut text = Vec::with_capacity(4096);
     // Not by the file itself, which would ask for its size.
-    File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
-    Ok(text)
+    File::open(path)?.take(u64::MAX).read_to_end(&mut text)?;
+    Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// The value behind `key:` in `/proc/PID/status`.
@@ -170,6 +171,20 @@ pub fn is_thread(pid: i32, tid: i32) -> bool {
 pub fn tracer(pid: i32) -> i32 {
     let status = read_short(&format!("/proc/{pid}/status")).unwrap_or_default();
     status_field(&status, "TracerPid").and_then(|t| t.parse().ok()).unwrap_or(0)
+}
+
+/// The name of a process, of any bytes.
+pub fn comm_bytes(pid: i32) -> io::Result<Vec<u8>> {
+    Ok(fs::read(format!("/proc/{pid}/comm"))?.trim_ascii_end().to_vec())
+}
+
+/// The ids of a process in the PID namespaces that we see, one inside the other: the last one is
+/// its own (`NSpid` of proc(5)).
+#[must_use]
+pub fn namespace_ids(pid: i32) -> Vec<i32> {
+    let status = read_short(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let ids = status_field(&status, "NSpid").unwrap_or_default();
+    ids.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
 /// The name of a thread or process.

@@ -1,49 +1,47 @@
-//! What ends loops that last too long: the helper `loop` asks before each round.
+//! What ends loops of scripts that last too long: the helper `loop` asks before each round.
 
-/// A flag of the helper `loop` that is ours: the number of rounds may be larger than the kernel's
-/// limit (`BPF_MAX_LOOPS`), for time is what limits them.
+/// A flag of the helper `loop` that is ours: time limits the loop, not the number of rounds
+/// (`BPF_MAX_LOOPS`).
 pub const ANY_NUMBER: u64 = 1 << 30;
 
 /// How long a loop may last, in nanoseconds.
 pub const LONGEST: u64 = 5_000_000_000;
 
-/// Rounds since the last look at the clock that took less are quick, in nanoseconds.
-const QUICK: u64 = 1_000_000;
-/// Quick rounds from one look at the clock to the next at most.
-const MOST: u64 = 1024;
+/// Rounds from one look at the clock to the next. Loops with fewer rounds never look.
+const STEP: u64 = 64;
 
-/// Looks at the clock seldom while rounds are quick, and at each round when they are not: a loop
-/// inside another one lasts as long as it may in each round of that.
+/// Looks at the clock now and then. A loop inside another one that lasts too long ends both.
 pub struct Watchdog {
     next: u64,
-    step: u64,
-    before: u64,
+    began: u64,
 }
 
 impl Watchdog {
     /// For a loop that begins.
     #[must_use]
     pub fn new() -> Watchdog {
-        Watchdog { next: 1, step: 1, before: 0 }
+        Watchdog { next: STEP, began: u64::MAX }
     }
 
-    /// Whether the loop ends before this round. `elapsed`: nanoseconds since it began.
+    /// Whether the loop ends before this round. `now`: nanoseconds of any clock. Where that stands
+    /// still, or goes back, the loop does not end.
     ///
     /// ```
     /// use sidestep_wire::watchdog::{LONGEST, Watchdog};
     /// let mut watchdog = Watchdog::new();
-    /// assert!((0..100_000).all(|round| !watchdog.ends(round, || round)));
-    /// assert!((100_000..102_000).any(|round| watchdog.ends(round, || LONGEST + 1)));
+    /// assert!((0..1000).all(|round| !watchdog.ends(round, || 7 + round)));
+    /// assert!((1000..1100).any(|round| watchdog.ends(round, || 7 + LONGEST + 1000)));
+    /// assert!((0..10_000).all(|round| !Watchdog::new().ends(round, || LONGEST * round)));
     /// ```
     #[inline]
-    pub fn ends(&mut self, round: u64, elapsed: impl FnOnce() -> u64) -> bool {
+    pub fn ends(&mut self, round: u64, now: impl FnOnce() -> u64) -> bool {
         if round < self.next {
             return false;
         }
-        let elapsed = elapsed();
-        self.step = if elapsed.wrapping_sub(self.before) < QUICK { (2 * self.step).min(MOST) } else { 1 };
-        (self.next, self.before) = (round + self.step, elapsed);
-        elapsed > LONGEST
+        self.next = round + STEP;
+        let now = now();
+        self.began = self.began.min(now);
+        now - self.began > LONGEST
     }
 }
 

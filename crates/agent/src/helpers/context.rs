@@ -94,7 +94,8 @@ pub fn loops(times: u64, flags: u64) -> Result<u64, u64> {
     }
 }
 
-/// 181: calls a function until it gives 1, or for as long as a loop may last; how often.
+/// 181: calls a function until it gives 1, or for as long as a loop of a script may last; how
+/// often.
 pub unsafe extern "C" fn repeat(
     times: u64,
     callback: u64,
@@ -111,9 +112,9 @@ pub unsafe extern "C" fn repeat(
     let callback: Function = unsafe { core::mem::transmute(callback as *const ()) };
     // SAFETY: the sixth argument is the state of this thread.
     let (agent, _) = unsafe { here(state) };
-    let (began, mut watchdog) = (agent.now(), Watchdog::new());
+    let mut watchdog = Watchdog::new();
     for index in 0..times {
-        if watchdog.ends(index, || agent.nanoseconds(agent.now().wrapping_sub(began))) {
+        if flags == ANY_NUMBER && watchdog.ends(index, || agent.nanoseconds(agent.now())) {
             return index;
         }
         // SAFETY: functions of a program take these arguments. The state is this thread's.

@@ -120,6 +120,11 @@ impl Compiled {
             return Ok(());
         }
         let version = version(&data);
+        // A line that never ends is read again and again.
+        let is_stuck = self.read.as_ref().is_some_and(|known| known.end == 0);
+        if is_stuck && self.begun.is_some_and(|begun| begun.elapsed() < PERIOD) {
+            return Ok(());
+        }
         let known = self.read.take().filter(|known| is_longer(known, version, &mut file).unwrap_or(false));
         let mut known = match known {
             Some(known) => Known { path, version, ..known },

@@ -18,7 +18,7 @@ pub(crate) mod users;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Ending, Process, TscScale};
@@ -37,6 +37,7 @@ use crate::results::maps::Maps;
 use crate::results::status::{self, Installed};
 use crate::session::follow::Follow;
 use crate::session::installer::{Installer, Numbers};
+use crate::session::process_names::Told;
 use crate::session::protection::Guard;
 use crate::session::remains::remove;
 use crate::session::spec::SessionSpec;
@@ -75,8 +76,8 @@ pub struct Session {
     pub(crate) remains: Vec<(i32, String)>,
     /// What looks at the cost of the probes.
     pub(crate) guard: Option<Guard>,
-    /// When programs were told the names of processes.
-    pub(crate) named: Option<Instant>,
+    /// The names of processes that programs know.
+    pub(crate) told: Told,
 }
 
 impl Session {
@@ -146,7 +147,7 @@ impl Session {
             symbols: Symbols::default(),
             remains: Vec::new(),
             guard: None,
-            named: None,
+            told: Told::default(),
         }
     }
 
@@ -450,7 +451,7 @@ impl Session {
             None => false,
         };
         let running = self.others.iter_mut().fold(more, |running, other| {
-            let is = other.poll() == TargetState::Running;
+            let is = other.poll_all() == TargetState::Running;
             running | is
         });
         if self.poll_own() == TargetState::Running || !running { self.state } else { TargetState::Running }

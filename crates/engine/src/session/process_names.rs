@@ -2,9 +2,10 @@
 //! number that a process has for itself. A program asks the kernel for the name of its own thread.
 //! Nothing that a hit may do asks for the name of another one: that takes a file descriptor.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use sidestep_sys::{Process, parent};
+use sidestep_sys::{comm_bytes, namespace_ids, parent};
 
 use crate::api::{Entry, Value};
 use crate::session::Session;
@@ -26,18 +27,29 @@ const AGE: Duration = Duration::from_millis(100);
 /// ```
 #[must_use]
 pub fn process_names(pid: i32) -> Vec<Entry> {
-    let Ok(process) = Process::look_at(pid) else { return Vec::new() };
-    let parent = parent(pid).and_then(|parent| Process::look_at(parent).ok());
-    let parent = parent.filter(|parent| parent.namespaces() == process.namespaces());
-    [parent, Some(process)].into_iter().flatten().filter_map(|process| name(&process)).collect()
+    let own = namespace_ids(pid);
+    let parent = parent(pid).filter(|parent| namespace_ids(*parent).len() == own.len());
+    parent.into_iter().chain([pid]).filter_map(name).collect()
 }
 
-fn name(process: &Process) -> Option<Entry> {
-    let mut bytes = process.comm().ok()?.into_bytes();
+/// The bytes of the name: it may be no text.
+fn name(pid: i32) -> Option<Entry> {
+    let own = *namespace_ids(pid).last()?;
+    let mut bytes = comm_bytes(pid).ok()?;
     bytes.truncate(NAME - 1);
     bytes.resize(NAME, 0);
-    let key = u64::from(process.own_id().unsigned_abs()).to_ne_bytes().to_vec();
-    Some(Entry { key, value: Value::One(bytes) })
+    Some(Entry { key: u64::from(own.unsigned_abs()).to_ne_bytes().to_vec(), value: Value::One(bytes) })
+}
+
+fn one(value: Value) -> Option<Vec<u8>> {
+    if let Value::One(bytes) = value { Some(bytes) } else { None }
+}
+
+/// Names that programs were told, and when.
+#[derive(Default)]
+pub(crate) struct Told {
+    names: HashMap<Vec<u8>, Vec<u8>>,
+    at: Option<Instant>,
 }
 
 /// Tells programs what a process and its parent are called.
@@ -49,15 +61,26 @@ pub(crate) fn tell_names(map: Option<usize>, pid: i32, regions: &Regions) {
 }
 
 impl Session {
-    /// Tells the names of all processes of the session anew, if they may be out of date.
+    /// Tells the names of all processes of the session that have changed, if they may be out of
+    /// date. A program may be reading a name while it is written: so nothing is written that is
+    /// known.
     pub(crate) fn refresh_names(&mut self) {
         let map = self.installer.bundle.processes;
-        if map.is_none() || self.named.is_some_and(|named| named.elapsed() < AGE) {
+        let (Some(map), Some(regions)) = (map, self.installer.regions()) else { return };
+        if self.told.at.is_some_and(|at| at.elapsed() < AGE) {
             return;
         }
-        if let Some(regions) = self.installer.regions() {
-            self.pids().for_each(|pid| tell_names(map, pid, regions));
+        if self.told.at.is_none() {
+            let known = regions.maps().entries(map).into_iter();
+            self.told.names = known.filter_map(|entry| Some((entry.key, one(entry.value)?))).collect();
         }
-        self.named = Some(Instant::now());
+        for entry in self.pids().flat_map(process_names).collect::<Vec<_>>() {
+            let Some(bytes) = one(entry.value.clone()) else { continue };
+            if self.told.names.get(&entry.key) != Some(&bytes) {
+                regions.maps().insert(map, &entry);
+                self.told.names.insert(entry.key, bytes);
+            }
+        }
+        self.told.at = Some(Instant::now());
     }
 }

@@ -7,7 +7,7 @@ use sidestep_bpf::alu;
 use sidestep_bpf::insn::{AtomicOp, Size, Width};
 use sidestep_bpf::interp::{Machine, Stop, Vm};
 use sidestep_wire::hash::Found;
-use sidestep_wire::watchdog::Watchdog;
+use sidestep_wire::watchdog::{ANY_NUMBER, Watchdog};
 use sidestep_wire::{MapDesc, Table, map};
 
 use crate::api::Record;
@@ -284,10 +284,10 @@ impl Machine for Space<'_> {
 
     fn call(&mut self, vm: &mut Vm<'_>, helper: u32, args: [u64; 5]) -> Result<u64, Stop> {
         if helper == LOOP {
-            let [times, callback, context, ..] = args;
+            let [times, callback, context, flags, _] = args;
             let (began, mut watchdog) = (Instant::now(), Watchdog::new());
             for index in 0..times & u64::from(u32::MAX) {
-                if watchdog.ends(index, || began.elapsed().as_nanos() as u64) {
+                if flags == ANY_NUMBER && watchdog.ends(index, || began.elapsed().as_nanos() as u64) {
                     return Ok(index);
                 }
                 if vm.call(self, callback, [index, context, 0, 0, 0])? != 0 {

@@ -97,7 +97,8 @@ impl Installer {
         matched: &Match,
         regions: &Regions,
     ) -> Result<Result<u64, String>, SessionError> {
-        let label = self.requests[request].label.as_ref().map(|label| label.of(matched.object.path(), &matched.name));
+        let asked = self.requests[request].label.as_ref().filter(|_| cookie == Cookie::Named);
+        let label = asked.map(|label| label.of(matched.object.path(), &matched.name));
         let value = match cookie {
             Cookie::Value(value) => return Ok(Ok(value)),
             Cookie::Arguments(map) if self.bundle.facts.is_empty() => {
@@ -130,6 +131,9 @@ impl Installer {
         let (function, _) = inside(&matched.name);
         let name = self.registry.borrow_mut().name(function);
         if let Some(names) = self.bundle.names {
+            if regions.maps.get(names).is_some_and(|map| name >= u64::from(map.max_entries)) {
+                return Err(SessionError::TooMany { what: "functions with names" });
+            }
             regions.set_name(names, name, function);
         }
         Ok(Ok(name << 32 | value))

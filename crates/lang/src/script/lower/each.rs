@@ -5,17 +5,20 @@ use sidestep_bpf::{Cond, Reg, Size, Width};
 
 use super::super::checked::{Each, Op, Value, ValueKind};
 use super::super::types::{Content, Type};
-use super::rounds::{CALLS, Calls};
+use super::rounds::{Calls, Limit};
 use super::text::At;
 use super::{Body, Lower, Place, SCRATCH, helper, key_size};
+
+/// Entries that a loop over a map comes to at most (`BPF_MAX_LOOPS`).
+const ENTRIES: u64 = 1 << 23;
 
 impl Lower<'_, '_> {
     pub(super) fn each(&mut self, of: &Each) {
         let cursor = self.scratch(8);
         self.out.map_value(Reg::R1, SCRATCH, cursor);
         self.out.put_imm(Reg::R1, 0, 0);
-        let most = Value { ty: Type::INT, kind: ValueKind::Int(CALLS.into()) };
-        let calls = self.call_body(&most, leaves(&of.body), false);
+        let most = Value { ty: Type::INT, kind: ValueKind::Int(ENTRIES) };
+        let calls = self.call_body(&most, leaves(&of.body), Limit::Rounds);
         self.leave_if_left(&calls);
         self.bodies.push(Body::Each { of: of.clone(), cursor, calls });
     }
@@ -65,7 +68,8 @@ pub(super) fn leaves(ops: &[Op]) -> bool {
     ops.iter().any(|op| match op {
         Op::Return | Op::Exit(..) => true,
         Op::If(_, then, otherwise) => leaves(then) || leaves(otherwise),
-        Op::Loop(of) => leaves(&of.body),
+        // One that lasts too long ends the block.
+        Op::Loop(of) => of.number.is_some() || leaves(&of.body),
         Op::Each(of) => leaves(&of.body),
         _ => false,
     })

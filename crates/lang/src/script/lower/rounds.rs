@@ -8,8 +8,14 @@ use super::text::At;
 use super::{Lower, SCRATCH, helper};
 use crate::build::Label;
 
-/// Calls of a function by the helper at most: it ends loops that last too long before.
-pub const CALLS: u32 = u32::MAX;
+/// What ends a loop that does not end by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// The number of rounds that it may have.
+    Rounds,
+    /// The time that it may last.
+    Time,
+}
 
 /// Words of a body that is called again and again.
 pub(super) struct Calls {
@@ -17,17 +23,16 @@ pub(super) struct Calls {
     pub start: Label,
     /// A word that says that the block ends, if the body may do so.
     pub left: Option<u32>,
-    /// A word that says that the loop came to its end, if somebody asks.
+    /// A word that says that the loop came to its end, if time limits it.
     pub done: Option<u32>,
 }
 
 impl Lower<'_, '_> {
     /// Calls a body, which is still to be written, up to `most` times; how often it did is in `r0`.
-    /// `leaves`: the body may end the block. `asks`: somebody asks whether the loop came to its
-    /// end.
-    pub(super) fn call_body(&mut self, most: &Value, leaves: bool, asks: bool) -> Calls {
+    /// `leaves`: the body may end the block.
+    pub(super) fn call_body(&mut self, most: &Value, leaves: bool, limit: Limit) -> Calls {
         let left = leaves.then(|| self.scratch(8));
-        let done = asks.then(|| self.scratch(8));
+        let done = (limit == Limit::Time).then(|| self.scratch(8));
         for word in left.into_iter().chain(done) {
             self.out.map_value(Reg::R1, SCRATCH, word);
             self.out.put_imm(Reg::R1, 0, 0);
@@ -39,7 +44,7 @@ impl Lower<'_, '_> {
         self.out.mov(Reg::R1, Reg::R0);
         self.out.function(Reg::R2, start);
         self.address(Reg::R3, At::Stack(context));
-        self.out.mov_imm(Reg::R4, ANY_NUMBER as i32);
+        self.out.mov_imm(Reg::R4, if limit == Limit::Time { ANY_NUMBER as i32 } else { 0 });
         self.out.call(helper::LOOP);
         Calls { start, left, done }
     }
@@ -76,8 +81,8 @@ impl Lower<'_, '_> {
 
     /// A loop whose number of rounds is not known.
     pub(super) fn rounds(&mut self, of: &Loop, number: usize) {
-        let most = Value { ty: super::Type::INT, kind: super::checked::ValueKind::Int(CALLS.into()) };
-        let calls = self.call_body(&most, super::each::leaves(&of.body), true);
+        let most = Value { ty: super::Type::INT, kind: super::checked::ValueKind::Int(u32::MAX.into()) };
+        let calls = self.call_body(&most, super::each::leaves(&of.body), Limit::Time);
         self.leave_if_left(&calls);
         let end = self.out.label();
         if let Some(done) = calls.done {
@@ -87,6 +92,8 @@ impl Lower<'_, '_> {
             self.out.branch_imm(Width::W64, Cond::Ne, Reg::R1, 0, end);
         }
         self.act(of.warning, &[]);
+        let leave = self.end;
+        self.out.goto(leave);
         self.out.bind(end);
         self.bodies.push(super::Body::Rounds { of: of.clone(), number, calls });
     }

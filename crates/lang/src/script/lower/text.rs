@@ -141,7 +141,7 @@ impl Lower<'_, '_> {
                 self.out.call(helper::COMM);
             }
             ValueKind::Builtin(Builtin::LeaderComm) => {
-                let from = self.process_name(|lower| lower.builtin(Builtin::Pid));
+                let from = self.leader_name();
                 self.copy_text(to, from, &value.ty, len);
             }
             ValueKind::Builtin(Builtin::ParentComm) => {
@@ -362,7 +362,6 @@ impl Lower<'_, '_> {
     fn process_name(&mut self, pid: impl FnOnce(&mut Self)) -> At {
         self.shared.uses_processes = true;
         let name = At::Scratch(self.scratch(text_room(COMM)));
-        self.tell_own_name(name);
         self.clear(name, text_room(COMM));
         pid(self);
         let used = self.used;
@@ -377,29 +376,25 @@ impl Lower<'_, '_> {
         name
     }
 
-    /// The first thread of a process tells what the process is called, from what the kernel says of
-    /// that thread: the process may be new, or have changed its name a moment ago.
-    fn tell_own_name(&mut self, name: At) {
+    /// The name of this process. The first thread asks the kernel for its own: the process may be
+    /// new, or have changed its name a moment ago.
+    fn leader_name(&mut self) -> At {
+        let name = self.process_name(|lower| lower.builtin(Builtin::Pid));
         let used = self.used;
         let other = self.out.label();
-        let key = At::Stack(self.stack(8));
+        let own = self.stack(8);
         self.builtin(Builtin::Pid);
-        self.store(key, Reg::R0);
+        self.out.put(Reg::R10, own, Reg::R0);
         self.builtin(Builtin::Tid);
-        let At::Stack(at) = key else { return };
-        self.out.load(Size::Dw, Reg::R1, Reg::R10, at);
+        self.out.load(Size::Dw, Reg::R1, Reg::R10, own);
         self.out.branch(Width::W64, Cond::Ne, Reg::R0, Operand::Reg(Reg::R1), other);
         self.clear(name, text_room(COMM));
         self.address(Reg::R1, name);
         self.out.mov_imm(Reg::R2, COMM as i32 + 1);
         self.out.call(helper::COMM);
-        self.address(Reg::R2, key);
-        self.out.map(Reg::R1, PROCESSES);
-        self.address(Reg::R3, name);
-        self.out.mov_imm(Reg::R4, 0);
-        self.out.call(helper::UPDATE);
         self.out.bind(other);
         self.release(used);
+        name
     }
 
     /// What a helper says of two texts into `r0`.

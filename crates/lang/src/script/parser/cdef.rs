@@ -324,7 +324,8 @@ impl Parser<'_> {
                 let message = format!("'{}' cannot be the type of a member", member.ty.name());
                 return Err(Diagnostic::error(member.span, message));
             }
-            let align = if packed || member.of.packed { 1 } else { align.max(1) }.max(member.of.align);
+            let packed = packed || member.of.packed;
+            let align = if packed { 1 } else { align.max(1) }.max(member.of.align);
             let start = if is_union { 0 } else { end };
             let (bit, bits) = match member.width {
                 None => (start.next_multiple_of(8 * align), 8 * size),

@@ -69,7 +69,8 @@ impl Parser<'_> {
 
     /// `#ifdef NAME`, `#ifndef NAME`: goes on behind the line, or behind its `#else` or `#endif`.
     pub(super) fn conditional(&mut self, wanted: bool, name: &str, end: usize) {
-        if self.defines.contains_key(name.trim()) == wanted {
+        let name = name.trim();
+        if (self.defines.contains_key(name) || self.types.typedefs.contains_key(name)) == wanted {
             self.lexer.seek(end);
         } else {
             self.skip_branch(end);
