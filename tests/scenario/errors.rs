@@ -35,7 +35,7 @@ fn scratch(name: &str) -> PathBuf {
 
 #[test]
 fn a_block_that_is_too_long_was_called_a_bug_of_sidestep() {
-    let block = "{ unroll(100) { unroll(100) { @x[pid] = count() } } }";
+    let block = "{ unroll(75) { unroll(75) { @x[pid] = count() } } }";
     refused(&["-e", &format!("BEGIN {block}")], &["the block of begin is too long"]);
     let args = ["-e", &format!("u:libc:malloc {block}"), "-c", "/bin/true"];
     refused(&args, &["the block of uprobe:libc:malloc is too long"]);

@@ -19,58 +19,27 @@ const JOBS: u32 = 3;
 /// Seconds for one test.
 const LIMIT: u32 = 600;
 
-/// Modules and tests that `cargo xtask test` runs: they are all right on arm64, and take seven
+/// Modules and tests that `cargo xtask test` runs: they are all right on arm64, and take three
 /// minutes together. What else is not left out is for `cargo xtask arm64`;
 /// `docs/internals/arm64.md` says what is not right yet.
-const TESTED: [&str; 26] = [
-    "altstack::",
+const TESTED: [&str; 17] = [
     "bcc_trace::",
-    "beside::",
     "carried::",
     "counts::",
-    "detach::",
     "errors::",
     "events::",
     "faults::every_",
-    "follow::",
-    "hostile::",
     "imports::",
     "info::",
     "limits::",
     "listing::",
-    "many::",
-    "masks::",
     "members::",
     "printed::",
     "records::",
-    "release::",
     "spawn::",
-    "stacks::",
     "trap::",
     "typed::",
     "usdt::",
-];
-
-/// Tests of these modules that `cargo xtask test` does not run: they take half a minute and more.
-const SLOW: [&str; 18] = [
-    "beside::a_process_on_the_same_memory_outlives_switches_and_the_detach",
-    "detach::controller_killed_while_it_detaches",
-    "detach::what_the_program_did_after_a_detach_that_was_killed_stays",
-    "follow::a_program_that_is_compiled_anew",
-    "follow::commands_that_execute_the_program",
-    "follow::thousands_of_children",
-    "hostile::a_chain_of_a_map_that_led_to_itself_never_ended",
-    "hostile::a_file_in_the_place_of_the_memory_was_cut",
-    "hostile::a_target_that_scribbles_ended_the_controller",
-    "hostile::everything_at_once_is_overwritten",
-    "many::histograms_of_many_functions_needed_too_much_memory",
-    "many::histograms_of_the_functions_of_a_command_had_no_room",
-    "release::both_count_and_either_may_end_first",
-    "release::either_may_be_killed",
-    "release::others_come_and_go_under_load",
-    "release::the_first_may_take_them_again",
-    "release::threads_in_guards_are_waited_for",
-    "release::who_needs_them_keeps_them",
 ];
 
 /// What is asked for.
@@ -80,43 +49,28 @@ pub struct Wanted {
     filters: Vec<String>,
     /// Also those that are left out.
     all: bool,
-    /// Not those that are slow.
-    quick: bool,
 }
 
 impl Wanted {
     /// What `cargo xtask test` asks for.
     pub fn tested() -> Wanted {
-        Wanted { filters: TESTED.iter().map(|module| (*module).to_owned()).collect(), all: false, quick: true }
+        Wanted { filters: TESTED.iter().map(|module| (*module).to_owned()).collect(), all: false }
     }
 
     /// Reads `--all` and the filters.
     pub fn parse(words: &[&str]) -> Option<Wanted> {
         let (flags, filters): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
         let all = flags == ["--all"];
-        let filters = || filters.into_iter().map(str::to_owned).collect();
-        (all || flags.is_empty()).then(|| Wanted { filters: filters(), all, quick: false })
+        (all || flags.is_empty()).then(|| Wanted { filters: filters.into_iter().map(str::to_owned).collect(), all })
     }
 
     fn has(&self, test: &str) -> bool {
-        let is_meant = self.filters.is_empty() || self.filters.iter().any(|filter| is_of(filter, test));
-        is_meant && !(self.quick && SLOW.contains(&test))
+        self.filters.is_empty()
+            || self.filters.iter().any(|filter| match filter.ends_with("::") {
+                true => test.starts_with(&**filter),
+                false => test.contains(&**filter),
+            })
     }
-
-    /// Each filter means a test, and what is slow is there.
-    fn check(&self, tests: &[String]) -> Result<()> {
-        for filter in &self.filters {
-            ensure!(tests.iter().any(|test| is_of(filter, test)), "no test for arm64 is named {filter}");
-        }
-        let gone = SLOW.iter().find(|name| !tests.iter().any(|test| test == *name));
-        ensure!(gone.is_none(), "there is no test {}, which is slow", gone.unwrap_or(&""));
-        Ok(())
-    }
-}
-
-/// A module, or a part of a test's name.
-fn is_of(filter: &str, test: &str) -> bool {
-    if filter.ends_with("::") { test.starts_with(filter) } else { test.contains(filter) }
 }
 
 /// What became of the tests.
@@ -155,7 +109,6 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
     let mut results = Results::default();
     let mut names = list(&tests)?;
     left_out::check(&names)?;
-    wanted.check(&names)?;
     names.retain(|name| wanted.has(name));
     let all = names.len();
     names.retain(|name| wanted.all || left_out::why(name).is_none());
@@ -281,24 +234,7 @@ impl Results {
 mod tests {
     use std::io::Write;
 
-    use super::{Lines, Results, Wanted};
-
-    #[test]
-    fn slow_tests_are_for_who_asks_for_them() {
-        let slow = "follow::thousands_of_children";
-        assert!(!Wanted::tested().has(slow) && Wanted::tested().has("follow::two_processes_add_up"));
-        assert!(Wanted::parse(&["follow::"]).unwrap().has(slow) && Wanted::parse(&[]).unwrap().has(slow));
-        assert!(!Wanted::parse(&["follow::"]).unwrap().has("x86_32::follow::thousands_of_children"));
-    }
-
-    #[test]
-    fn a_filter_that_means_nothing_is_said() {
-        let names: Vec<String> = super::SLOW.iter().map(|name| (*name).to_owned()).collect();
-        let check = |filters: &[&str]| Wanted::parse(filters).unwrap().check(&names);
-        assert!(check(&["follow::", "thousands"]).is_ok());
-        assert!(check(&["follow::", "millions"]).unwrap_err().to_string().contains("millions"));
-        assert!(Wanted::default().check(&[]).is_err());
-    }
+    use super::{Lines, Results};
 
     #[test]
     fn results_are_counted() {
