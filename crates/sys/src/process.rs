@@ -224,8 +224,7 @@ impl Process {
     /// Its id in its own pid namespace (`NSpid` of `/proc/PID/status`).
     #[must_use]
     pub fn own_id(&self) -> i32 {
-        let ids = self.status("NSpid").unwrap_or_default();
-        ids.split_ascii_whitespace().last().and_then(|id| id.parse().ok()).unwrap_or(self.pid())
+        procfs::namespace_ids(self.pid()).last().copied().unwrap_or(self.pid())
     }
 
     /// Seccomp mode of the main thread: 0 none, 1 strict, 2 filter.

@@ -189,8 +189,7 @@ pub fn namespace_ids(pid: i32) -> Vec<i32> {
 
 /// The name of a thread or process.
 pub fn comm(pid: i32) -> io::Result<String> {
-    let bytes = fs::read(format!("/proc/{pid}/comm"))?;
-    Ok(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned())
+    Ok(String::from_utf8_lossy(&comm_bytes(pid)?).into_owned())
 }
 
 /// How many threads a process has, with those that have ended and were not waited for yet.

@@ -21,7 +21,8 @@ impl Label {
     ///
     /// ```
     /// use std::path::Path;
-    /// let label = sidestep_engine::Label { kind: "uprobe".into(), object: "./a".into(), name: None };
+    /// use sidestep_engine::Label;
+    /// let label = Label { kind: "uprobe".into(), object: "./a".into(), name: None };
     /// assert_eq!(label.of(Path::new("/tmp/a"), "main+0x4"), "uprobe:./a:main+4");
     /// ```
     #[must_use]
