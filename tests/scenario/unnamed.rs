@@ -81,7 +81,7 @@ fn functions_of_a_stripped_program_are_probed_and_named() {
         let (path, visit) = (copy.path(), address(&file, "visit"));
         let script = format!(
             "u:{path}:sub_{visit} {{ @hits[func, probe] = count(); @stack[ustack(1)] = count() }} \
-             u:{path}:sub_{visit}+* /func == \"sub_{visit}\"/ {{ @first = count() }} \
+             u:{path}:sub_{visit}+* /probe == \"uprobe:{path}:sub_{visit}\"/ {{ @first = count() }} \
              ur:{path}:sub_{visit} {{ @sum = sum(retval) }}"
         );
         let output = run(&mut sidestep(&["-q", "-e", &script, "--", path, "visits", "3"]), LIMIT).ok();
