@@ -8,6 +8,7 @@ use sidestep_bpf::verify::{Rules, Verified, VerifyError, verify};
 use sidestep_isa::{FileOff, Va};
 use sidestep_plan::explain::Returns;
 use sidestep_plan::{Plan, Technique};
+use sidestep_symbols::Matcher;
 
 use crate::refusal::Refusal;
 use crate::resolve::label::Label;
@@ -62,6 +63,22 @@ pub enum FuncPattern {
     Regex(String),
     /// USDT probes, by globs of provider and name: each of their sites.
     Usdt(String, String),
+}
+
+impl FuncPattern {
+    /// May it mean many places of one object?
+    #[must_use]
+    pub fn is_many(&self) -> bool {
+        let is_glob = |text: &String| !Matcher::glob(text).is_name();
+        match self {
+            FuncPattern::Name(text) => is_glob(text),
+            FuncPattern::Usdt(provider, name) => is_glob(provider) || is_glob(name),
+            FuncPattern::Regex(_) | FuncPattern::Every(_) | FuncPattern::EveryAt(_) => true,
+            FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) | FuncPattern::Line(..) => {
+                false
+            }
+        }
+    }
 }
 
 /// Programs, and the maps that they share: what a session runs in its target.
@@ -271,13 +288,16 @@ pub struct Request {
     pub action: Action,
     /// What its probes are called in [`Facts::places`]; `None`: nobody asks.
     pub label: Option<Label>,
+    /// The number of a group, such as the attach points of one block of a script. A pattern for many
+    /// functions may mean nothing if another request of its group means something.
+    pub group: Option<usize>,
 }
 
 impl Request {
-    /// One whose probes have no names for programs.
+    /// One that stands alone, and whose probes have no names for programs.
     #[must_use]
     pub fn new(pattern: Pattern, action: Action) -> Request {
-        Request { pattern, action, label: None }
+        Request { pattern, action, label: None, group: None }
     }
 }
 
@@ -456,7 +476,7 @@ pub enum Missing {
     Usual,
     /// It is an error.
     Error,
-    /// It is noted in [`crate::Session::refused`].
+    /// It is noted in [`crate::Session::refused`], also if no other request means anything.
     Noted,
 }
 

@@ -43,7 +43,7 @@ pub use planning::coverage::{Covered, coverage};
 pub use planning::preview::{Listed, explain, list};
 pub use refusal::{Refusal, RefusalReason, Unproven};
 pub use resolve::kernel::{Files, Place};
-pub use resolve::label::{Label, inside, split_glob, written};
+pub use resolve::label::{Label, inside, written};
 pub use resolve::names::{Frame, Symbols};
 pub use resolve::pattern;
 pub use resolve::static_probes::{StaticProbe, static_probes};

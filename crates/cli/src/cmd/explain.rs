@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use sidestep_engine::Explained;
+use sidestep_engine::{Explained, Options, Pattern, SessionError};
 
+use super::paths;
 use super::watch::Job;
 use crate::flags::{Explain, Output};
 use crate::out::plan;
@@ -13,7 +14,7 @@ use crate::out::sink::Sink;
 pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
     let look = &flags.look;
     let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
-    let sites: Vec<Explained> = sidestep_engine::explain(&pattern, look.pid, &look.engine.options())?;
+    let sites = explained(&pattern, look.pid, &look.engine.options())?;
     print(&sites, look.verbose, Sink::open(look.file.as_deref(), look.format.format(), false)?)
 }
 
@@ -24,11 +25,15 @@ pub fn dry_run(job: &Job) -> anyhow::Result<ExitCode> {
     let pids = job.target.pid.iter().copied().map(Some);
     for pid in pids.chain(job.target.pid.is_empty().then_some(None)) {
         for request in job.requests {
-            sites.extend(sidestep_engine::explain(&request.pattern, pid, &job.engine.options())?);
+            sites.extend(explained(&request.pattern, pid, &job.engine.options())?);
         }
     }
     let Output { file, format, detail } = job.output;
     print(&sites, detail.verbose, Sink::open(file.as_deref(), *format, false)?)
+}
+
+fn explained(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
+    paths::in_each(pattern, pid, |pattern| sidestep_engine::explain(pattern, pid, options))
 }
 
 fn print(sites: &[Explained], verbose: bool, mut sink: Sink) -> anyhow::Result<ExitCode> {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use sidestep_engine::{Listed, Options, Pattern, pattern};
 
+use super::paths;
 use crate::flags::List;
 use crate::out::sink::Sink;
 use crate::out::{escape, json};
@@ -14,7 +15,7 @@ pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
     let look = &flags.look;
     let pattern = super::parse_place(&flags.pattern, look.regexp, look.pid);
     let options = look.engine.options();
-    let functions = sidestep_engine::list(&pattern, look.pid, &options)?;
+    let functions = paths::in_each(&pattern, look.pid, |pattern| sidestep_engine::list(pattern, look.pid, &options))?;
     let mut sink = Sink::open(look.file.as_deref(), look.format.format(), false)?;
     let techniques = if look.verbose { techniques(&pattern, look.pid, &options)? } else { HashMap::new() };
     let technique = |function: &Listed| {
@@ -75,7 +76,7 @@ fn object(function: &Listed, technique: Option<&str>) -> String {
 type Site = (std::path::PathBuf, sidestep_isa::Va);
 
 fn techniques(pattern: &Pattern, pid: Option<i32>, options: &Options) -> anyhow::Result<HashMap<Site, String>> {
-    let explained = sidestep_engine::explain(pattern, pid, options)?;
+    let explained = paths::in_each(pattern, pid, |pattern| sidestep_engine::explain(pattern, pid, options))?;
     Ok(explained
         .into_iter()
         .map(|site| match site.plan {

@@ -13,6 +13,7 @@ mod info;
 mod list;
 mod losses;
 mod manual;
+mod paths;
 mod progress;
 mod script;
 mod status;

@@ -1,7 +1,9 @@
-//! What a probe is called: for the user, and for programs that ask.
+//! What a probe is called: for the user, and for programs that ask. Paths of objects as they are
+//! typed, and as they are found.
 
+use std::borrow::Cow;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sidestep_symbols::Matcher;
 
@@ -55,13 +57,26 @@ pub fn written(typed: &str, found: &str) -> String {
         return typed.to_owned();
     }
     let (folder, _) = split_glob(typed);
-    let rest = fs::canonicalize(folder).ok().and_then(|whole| Path::new(found).strip_prefix(whole).ok());
+    let rest = fs::canonicalize(if folder.is_empty() { "." } else { folder })
+        .ok()
+        .and_then(|whole| Path::new(found).strip_prefix(whole).ok());
     rest.map_or_else(|| found.to_owned(), |rest| format!("{folder}{}", rest.display()))
 }
 
+/// A glob of paths as it is compared with the paths of what a process has mapped, which are
+/// absolute. All other objects as they are.
+pub(crate) fn absolute(object: &str) -> Cow<'_, str> {
+    if !object.contains('/') || object.starts_with('/') || Matcher::glob(object).is_name() {
+        return Cow::Borrowed(object);
+    }
+    let (folder, rest) = split_glob(object);
+    let here = if folder.is_empty() { "." } else { folder };
+    let folder = fs::canonicalize(here).unwrap_or_else(|_| PathBuf::from(folder));
+    Cow::Owned(folder.join(rest).display().to_string())
+}
+
 /// The folder in front of the first part with a glob, with its `/`, and the rest.
-#[must_use]
-pub fn split_glob(glob: &str) -> (&str, &str) {
+fn split_glob(glob: &str) -> (&str, &str) {
     let mut at = 0;
     for part in glob.split_inclusive('/') {
         if !Matcher::glob(part).is_name() {
@@ -83,6 +98,16 @@ mod tests {
         assert_eq!(written("./src/a", &format!("{here}/src/a")), "./src/a");
         assert_eq!(written("/usr/l*", "/usr/lib/a.so"), "/usr/lib/a.so");
         assert_eq!(written("libc", "/usr/lib/libc.so.6"), "/usr/lib/libc.so.6");
+    }
+
+    #[test]
+    fn a_relative_glob_is_compared_with_absolute_paths() {
+        let here = std::env::current_dir().unwrap().display().to_string();
+        assert_eq!(absolute("./src/*.so"), format!("{here}/src/*.so"));
+        assert_eq!(absolute("src/../*"), format!("{here}/*"));
+        assert_eq!(absolute("*/a"), format!("{here}/*/a"));
+        assert_eq!(absolute("./a"), "./a");
+        assert_eq!(absolute("lib*"), "lib*");
     }
 
     #[test]

@@ -29,6 +29,7 @@ use sidestep_sys::Process;
 use crate::api::{FuncPattern, Pattern};
 use crate::error::{NoMatch, SessionError};
 use crate::resolve::analyses::Analyses;
+use crate::resolve::label::absolute;
 use crate::resolve::objects::{Loaded, Objects, image};
 
 /// A function that a pattern means.
@@ -284,16 +285,6 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
     object.not_found(&text).into()
 }
 
-/// Whether a pattern may mean many places of one object.
-pub(crate) fn is_many(func: &FuncPattern) -> bool {
-    match func {
-        FuncPattern::Name(text) => !Matcher::glob(text).is_name(),
-        FuncPattern::Regex(_) | FuncPattern::Every(_) | FuncPattern::EveryAt(_) => true,
-        FuncPattern::Usdt(provider, name) => [provider, name].into_iter().any(|glob| !Matcher::glob(glob).is_name()),
-        FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) | FuncPattern::Line(..) => false,
-    }
-}
-
 /// The file that an object's name means without a process.
 pub(crate) fn file(name: &str) -> Result<PathBuf, SessionError> {
     let missing = name.contains('/') && zip::canonicalize(Path::new(name)).is_err();
@@ -377,7 +368,9 @@ fn candidates<'m>(name: Option<&str>, mapped: &'m [MappedObject]) -> (Vec<&'m Ma
     let found = resolve_object(name, mapped);
     let program = found.iter().position(|object| object.base_name() == name);
     match program {
-        None if found.is_empty() && name.contains(['*', '?', '[']) => (matching_objects(name, mapped), Which::Each),
+        None if found.is_empty() && name.contains(['*', '?', '[']) => {
+            (matching_objects(&absolute(name), mapped), Which::Each)
+        }
         // A library, or else a program of this name.
         Some(at @ 1..) => (vec![found[0], found[at]], Which::First),
         // The same name twice (dlmopen, or two libraries of one short name): the best is meant.
@@ -432,7 +425,7 @@ fn in_objects(
             });
         }
         // A name, or a pattern that fits the main program, means one object.
-        if which == Which::First && (!is_many(func) || i == 0) {
+        if which == Which::First && (!func.is_many() || i == 0) {
             break;
         }
     }

@@ -102,14 +102,15 @@ impl Attach {
         for (i, request) in installer.requests().iter().enumerate() {
             match resolve::in_process(&request.pattern, &process, &mut objects) {
                 Ok(found) => matches.extend(found.into_iter().map(|m| (i, m))),
-                Err(error)
-                    if wanted.options.missing == Missing::Noted
-                        || others
-                        || wanted.options.listens() && error.may_come() =>
-                {
-                    missing.push((i, error))
-                }
-                Err(error) => return Err(error),
+                Err(error) => missing.push((i, error)),
+            }
+        }
+        installer.forgive(&mut missing);
+        let noted = wanted.options.missing == Missing::Noted;
+        let is_mistake = |error: &SessionError| !(wanted.options.listens() && error.may_come());
+        if !noted && !others {
+            if let Some(at) = missing.iter().position(|(_, error)| is_mistake(error)) {
+                return Err(missing.swap_remove(at).1);
             }
         }
         let total = matches.len();
@@ -122,7 +123,7 @@ impl Attach {
         hooks.extend(installer.plan_loader(&process, &mut objects)?);
         objects.analyses.borrow_mut().forget();
         // What is there but has no such function is a mistake, and will be one later.
-        let waits = wanted.options.listens() && missing.iter().all(|(_, error)| error.may_come());
+        let waits = wanted.options.listens() && (noted || missing.iter().all(|(_, error)| error.may_come()));
         if planned.is_empty() && !(waits && !missing.is_empty() && !hooks.is_empty()) {
             let source = installer.none_of(missing);
             return Err(if others { SessionError::InProcess { pid, source: Box::new(source) } } else { source });
@@ -155,18 +156,17 @@ impl Attach {
 /// error that it is.
 pub(crate) fn note_missing(ready: &mut [Attach], options: &Options) -> Result<(), SessionError> {
     let Some((first, others)) = ready.split_first_mut() else { return Ok(()) };
-    for (request, error) in std::mem::take(&mut first.missing) {
-        if !others.iter().all(|other| other.missing.iter().any(|(missing, _)| *missing == request)) {
-            continue;
-        }
-        if first.waits {
+    let mut missing = std::mem::take(&mut first.missing);
+    missing.retain(|(request, _)| others.iter().all(|other| other.missing.iter().any(|(i, _)| i == request)));
+    first.installer.forgive(&mut missing);
+    for (request, error) in missing {
+        if options.missing == Missing::Noted && !(options.follow && error.may_come()) {
+            first.installer.miss(request, &error);
+        } else if first.waits {
             first.installer.wait_for(request, &error);
-            continue;
-        }
-        if options.missing != Missing::Noted {
+        } else {
             return Err(error);
         }
-        first.installer.miss(request, &error);
     }
     Ok(())
 }

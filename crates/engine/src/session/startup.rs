@@ -53,17 +53,20 @@ pub(crate) struct Begun {
 /// Is it what was wanted?
 fn judge(begun: Begun, wanted: &SessionSpec) -> Result<Installer, SessionError> {
     let Begun { mut installer, mut missing } = begun;
+    installer.forgive(&mut missing);
+    let noted = wanted.options.missing == Missing::Noted;
     // What is there but has no such function is a mistake, and will be one later.
     let may_come = |error: &SessionError| error.may_come() && wanted.options.follow;
     let waits = !missing.is_empty() && missing.iter().all(|(_, error)| may_come(error));
-    if installer.probes.is_empty() && !(waits && installer.regions().is_some()) {
+    if installer.probes.is_empty() && !((waits || noted) && installer.regions().is_some()) {
         return Err(installer.none_of(missing));
     }
     if wanted.options.missing == Missing::Error && !missing.is_empty() && !waits {
         return Err(missing.swap_remove(0).1);
     }
     for (request, error) in missing {
-        if waits { installer.wait_for(request, &error) } else { installer.miss(request, &error) }
+        let comes = waits || noted && may_come(&error);
+        if comes { installer.wait_for(request, &error) } else { installer.miss(request, &error) }
     }
     Ok(installer)
 }

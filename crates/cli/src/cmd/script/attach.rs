@@ -8,8 +8,6 @@ use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::Fact;
 use sidestep_lang::script::lower::{Compiled, Probe};
 
-use super::paths;
-
 /// The pattern of an attach point that needs a target. `regexp`: its function is a regular
 /// expression.
 pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
@@ -20,8 +18,8 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
             // Without an object, all those of the process are searched.
             [name] | ["", name] | ["", "", name] => pattern::usdt("*", "*", name),
             ["", provider, name] => pattern::usdt("*", provider, name),
-            [object, name] | [object, "", name] => pattern::usdt(&paths::absolute(object), "*", name),
-            [object, provider, name] => pattern::usdt(&paths::absolute(object), provider, name),
+            [object, name] | [object, "", name] => pattern::usdt(object, "*", name),
+            [object, provider, name] => pattern::usdt(object, provider, name),
             _ => return Err(anyhow!("{} is no attach point", point.text())),
         };
         return Ok(parsed);
@@ -35,7 +33,6 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     };
     let text = if quoted && !regexp { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
     let mut parsed = pattern::parse(&text, regexp).map_err(|message| anyhow!(message))?;
-    parsed.object = parsed.object.map(|object| paths::absolute(&object));
     if let (FuncPattern::Name(name), true) = (&mut parsed.func, quoted) {
         function.clone_into(name);
     }
@@ -91,6 +88,7 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
             pattern: pattern(&probe.point, regexp)?,
             action: Action { entry, exit, cookie, ..Action::default() },
             label: Some(label(&probe.point)),
+            group: Some(probe.block),
         });
         probes.push(number);
     }

@@ -10,7 +10,8 @@ use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, pat
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::{Given, KERNEL_KINDS, OWN_SIGNALS, parse_given};
 
-use super::{attach, paths, records, types, usdt};
+use super::{attach, records, types, usdt};
+use crate::cmd::paths;
 use crate::cmd::{list, usage};
 use crate::flags::Format;
 use crate::flags::script::Script;
@@ -74,8 +75,7 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
             );
             usage(ErrorKind::MissingRequiredArgument, &message);
         }
-        let patterns = paths::files(&pattern, pid);
-        match list_all(&patterns, pid, &options) {
+        match paths::in_each(&pattern, pid, |pattern| sidestep_engine::list(pattern, pid, &options)) {
             Ok(found) => {
                 if flags.output.detail.verbose {
                     note_refused(&pattern, pid, &options, &sink)?;
@@ -107,19 +107,6 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
     }
     list::print(lines, &mut sink)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What is found in any of the places.
-fn list_all(patterns: &[Pattern], pid: Option<i32>, options: &Options) -> Result<Vec<Listed>, SessionError> {
-    let (mut found, mut error) = (Vec::new(), None);
-    for pattern in patterns {
-        match sidestep_engine::list(pattern, pid, options) {
-            Ok(listed) => found.extend(listed),
-            Err(missing @ SessionError::NoMatch(_)) => error = Some(missing),
-            Err(error) => return Err(error),
-        }
-    }
-    error.filter(|_| found.is_empty()).map_or(Ok(found), Err)
 }
 
 /// Attach points to list.

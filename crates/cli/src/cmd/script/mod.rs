@@ -4,7 +4,6 @@ mod attach;
 mod fmt;
 mod list;
 mod nowhere;
-mod paths;
 mod records;
 mod run;
 mod selftest;

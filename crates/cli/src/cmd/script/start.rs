@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Pattern, Request, Session, SessionError, Target, inside};
+use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, SessionError, Target, inside};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::diagnostic::Diagnostic;
@@ -14,9 +14,10 @@ use sidestep_lang::script::lower::Compiled;
 
 use super::nowhere::Nowhere;
 use super::run::Script;
-use super::{Source, Tool as ScriptTool, attach, paths, selftest};
+use super::{Source, Tool as ScriptTool, attach, selftest};
 use crate::cmd::explain;
 use crate::cmd::losses::Losses;
+use crate::cmd::paths;
 use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::Timing;
 use crate::flags::script::{Buffering, Script as Flags};
@@ -44,10 +45,15 @@ pub fn run(
         // Whoever probes one says so itself.
         flags.target.are_there()?;
     }
-    if needs_target && !has_target {
+    // `begin` may have effects, so mistakes are found before.
+    let begins = compiled.probes.iter().any(|probe| probe.point.provider == Provider::Begin);
+    let must_be_there = checked.config.missing_probes == MissingProbes::Error;
+    if needs_target && (begins && must_be_there || !has_target) {
         if let Some(error) = nothing_there(flags, &compiled, regexp) {
             return nowhere.said(error);
         }
+    }
+    if needs_target && !has_target {
         super::super::usage(
             ErrorKind::MissingRequiredArgument,
             "the script probes a process: add -p PID, -c CMD or -- CMD",
@@ -128,18 +134,26 @@ pub fn run(
     }
 }
 
-/// Why nothing is at an attach point whose file is named by its path, whatever the process.
+/// Why nothing is at an attach point, as far as this can be known before the session begins: in the
+/// processes that are there already, or in a file that is named by its path. In processes, which
+/// may have mapped many objects, only names are looked up, and no patterns.
 fn nothing_there(flags: &Flags, compiled: &Compiled, regexp: bool) -> Option<anyhow::Error> {
-    let points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
-    let patterns = points.filter_map(|point| attach::pattern(point, regexp).ok());
-    let is_path = |pattern: &Pattern| pattern.object.as_ref().is_some_and(|object| object.starts_with('/'));
+    let pids: Vec<Option<i32>> = flags.target.pid.iter().map(|pid| Some(*pid)).collect();
     let options = flags.engine.options();
-    let mut errors = patterns.filter(is_path).filter_map(|pattern| {
-        let files = paths::files(&pattern, None);
-        let found: Vec<_> = files.iter().map(|file| sidestep_engine::list(file, None, &options)).collect();
+    let points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
+    let patterns =
+        points.filter_map(|point| attach::pattern(point, regexp).ok()).filter(|pattern| match &pattern.object {
+            _ if !pids.is_empty() => !pattern.func.is_many(),
+            object => object.as_ref().is_some_and(|object| object.contains('/')),
+        });
+    let list = |pattern: &_, pid| paths::in_each(pattern, pid, |file| sidestep_engine::list(file, pid, &options));
+    let mut errors = patterns.filter_map(|pattern| {
+        let pids = if pids.is_empty() { &[None][..] } else { &pids };
+        let found: Vec<_> = pids.iter().map(|pid| list(&pattern, *pid)).collect();
         if found.iter().any(Result::is_ok) { None } else { found.into_iter().find_map(Result::err) }
     });
-    errors.find(|error| matches!(error, SessionError::NoMatch(_))).map(Into::into)
+    let may_come = |error: &SessionError| error.may_come() && flags.target.follow;
+    errors.find(|error| matches!(error, SessionError::NoMatch(_)) && !may_come(error)).map(Into::into)
 }
 
 /// Attach points as bpftrace counts them: a static probe is one, wherever it is.

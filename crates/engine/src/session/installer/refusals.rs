@@ -7,7 +7,7 @@ use std::rc::Rc;
 use sidestep_symbols::{Matcher, asks_for_unnamed};
 
 use super::Installer;
-use crate::api::{FuncPattern, Missing, Refused};
+use crate::api::{FuncPattern, Missing, Refused, Request};
 use crate::error::SessionError;
 use crate::planning::Planned;
 use crate::resolve::Match;
@@ -47,7 +47,21 @@ impl Installer {
         rest
     }
 
-    /// A request that means nothing, beside others that do.
+    /// Takes out those of the missing requests that may mean nothing, because another request of
+    /// their group means something.
+    pub fn forgive(&self, missing: &mut Vec<(usize, SessionError)>) {
+        let absent: HashSet<usize> = missing.iter().map(|(request, _)| *request).collect();
+        let is_served = |group: Option<usize>| {
+            let mut others = self.requests.iter().enumerate().filter(|(_, other)| other.group == group);
+            group.is_some() && others.any(|(i, _)| !absent.contains(&i))
+        };
+        missing.retain(|(request, _)| {
+            let Request { pattern, group, .. } = &self.requests[*request];
+            !(pattern.func.is_many() && is_served(*group))
+        });
+    }
+
+    /// A request that means nothing.
     pub fn miss(&mut self, request: usize, reason: &SessionError) {
         let (name, reason) = (self.requests[request].pattern.text.clone(), reason.to_string());
         self.refused.push(Refused { name, object: PathBuf::new(), reason });

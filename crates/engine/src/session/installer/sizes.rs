@@ -7,7 +7,6 @@ use super::Installer;
 use crate::api::BundleMap;
 use crate::error::SessionError;
 use crate::memory::layout::{Layout, Needs};
-use crate::resolve;
 use crate::results::maps;
 
 /// Ring of a thread, unless asked for otherwise.
@@ -48,7 +47,7 @@ impl Installer {
     /// Decides the sizes for so many probes, and for those that may come: for fewer of them where
     /// there is no room.
     fn size_for_more(&mut self, known: u64) -> Result<(), SessionError> {
-        let is_many = self.requests.iter().any(|request| resolve::is_many(&request.pattern.func));
+        let is_many = self.requests.iter().any(|request| request.pattern.func.is_many());
         let mut probes = known.max(SPAWN_PROBES);
         let mut entries = known.max(if is_many { SPAWN_PROBES } else { SPAWN_ENTRIES });
         loop {

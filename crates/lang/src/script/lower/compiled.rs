@@ -45,6 +45,8 @@ pub struct Compiled {
 pub struct Probe {
     /// The attach point.
     pub point: Point,
+    /// The number of the block that the attach point belongs to.
+    pub block: usize,
     /// The index of the program that runs there.
     pub program: usize,
     /// What has to run at the entry of a call whose return is probed.

@@ -146,7 +146,7 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
                     (program, entry)
                 }
             };
-            probes.push(Probe { point: point.clone(), program, entry });
+            probes.push(Probe { point: point.clone(), block: number, program, entry });
         }
     }
     let is_symbol = |ty: &Type| ty.contains(&Type::Symbol);

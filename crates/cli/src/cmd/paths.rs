@@ -1,10 +1,10 @@
-//! Paths of objects: globs in them, and what of a path stays as it is written.
+//! Objects in the file system that globs of paths mean.
 
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-use sidestep_engine::{Pattern, split_glob};
+use sidestep_engine::{Pattern, SessionError};
 use sidestep_symbols::{Executable, Matcher, zip};
 
 use crate::input;
@@ -14,20 +14,27 @@ fn is_glob(object: &str) -> bool {
     object.contains('/') && !Matcher::glob(object).is_name()
 }
 
-/// A path with a glob as it is compared with the paths of what a process has mapped, which are
-/// absolute. All other objects as they are.
-pub fn absolute(object: &str) -> String {
-    if !is_glob(object) || object.starts_with('/') {
-        return object.to_owned();
+/// What is found for each object that a pattern means, in the file system or in a process. Objects
+/// without it do not matter if another one has it.
+pub fn in_each<T>(
+    pattern: &Pattern,
+    pid: Option<i32>,
+    mut find: impl FnMut(&Pattern) -> Result<Vec<T>, SessionError>,
+) -> Result<Vec<T>, SessionError> {
+    let (mut found, mut error) = (Vec::new(), None);
+    for pattern in files(pattern, pid) {
+        match find(&pattern) {
+            Ok(more) => found.extend(more),
+            Err(missing @ SessionError::NoMatch(_)) => error = Some(missing),
+            Err(error) => return Err(error),
+        }
     }
-    let (folder, rest) = split_glob(object);
-    let folder = fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder));
-    folder.join(rest).display().to_string()
+    error.filter(|_| found.is_empty()).map_or(Ok(found), Err)
 }
 
 /// A pattern for each object in the file system that a glob means; in a process, the mapped objects
 /// are compared with it instead.
-pub fn files(pattern: &Pattern, pid: Option<i32>) -> Vec<Pattern> {
+fn files(pattern: &Pattern, pid: Option<i32>) -> Vec<Pattern> {
     let glob = pattern.object.as_deref().filter(|object| pid.is_none() && is_glob(object));
     let found = glob.map(|glob| objects(Path::new(glob))).unwrap_or_default();
     if found.is_empty() {
@@ -76,15 +83,6 @@ pub fn is_object(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_relative_path_stays_relative() {
-        let here = std::env::current_dir().unwrap().display().to_string();
-        assert_eq!(absolute("./src/*.so"), format!("{here}/src/*.so"));
-        assert_eq!(absolute("src/../*"), format!("{here}/*"));
-        assert_eq!(absolute("./a"), "./a");
-        assert_eq!(absolute("lib*"), "lib*");
-    }
 
     #[test]
     fn globs_mean_programs_and_libraries() {
