@@ -25,6 +25,20 @@ fn a_command_needs_no_dashes() {
     assert!(output.code() == 2 && output.stderr.contains("unexpected argument"), "{output}");
 }
 
+/// Globs of paths meant something in scripts alone.
+#[test]
+fn globs_of_paths_meant_nothing_in_tools() {
+    let Some(program) = target("tools") else { return };
+    let (folder, path) = (program.parent().expect("a folder"), program.to_str().expect("UTF-8"));
+    let here = |args: &[&str]| run(sidestep(args).current_dir(folder), LIMIT).ok();
+    let counted = here(&["funccount", "-q", "./to?ls:inner", "--", "./tools", "calls", "7"]);
+    assert!(counted.stdout.ends_with(&format!("{:<36} {:>8}\n", "inner", 56)), "{counted}");
+    let stacks = here(&["stackcount", "-q", "./to?ls:inner", "--", "./tools", "calls", "1"]);
+    assert!(stacks.stdout.contains("\n  inner\n"), "{stacks}");
+    assert_eq!(here(&["list", "./to?ls:inner"]).stdout, format!("{path}:inner\n"));
+    assert!(here(&["explain", "./to?ls:inner"]).stdout.starts_with(&format!("inner in {path}\n")));
+}
+
 /// A pipe gets results alone.
 #[test]
 fn what_the_tool_does_was_said_among_the_results() {
@@ -53,8 +67,6 @@ fn stacks_are_lists_in_json() {
     }
     let threads = json(&["stackcount", "-q", "-Pf", "json", "inner"]);
     assert!(threads.lines().skip(1).all(|row| row.contains("\"comm\": \"tools\", \"stack\": [\"inner+")), "{threads}");
-    // The flag of earlier versions.
-    assert_eq!(json(&["stackcount", "-q", "--json", "inner"]), plain);
     let slow = json(&["funcslower", "-q", "-u", "0", "-U", "-f", "json", "left"]);
     assert_eq!(slow.matches("\"func\": \"left\", \"stack\": [\"calls+").count(), 6, "{slow}");
 }

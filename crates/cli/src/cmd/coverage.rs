@@ -16,7 +16,7 @@ pub fn run(flags: &flags::Coverage) -> anyhow::Result<ExitCode> {
         (false, true) => Sites::Returns,
         (false, false) => Sites::Entries,
     };
-    let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
+    let options = Options { debug_dirs: flags.debuginfo.directories.clone(), ..Options::default() };
     let (format, json) = (flags.format.format(), flags.format.is_json());
     let mut total = Coverage::default();
     let mut blocks = Vec::new();

@@ -141,16 +141,27 @@ impl Losses {
     }
 
     fn say(&mut self, now: &[u64], sink: &mut Sink) -> io::Result<()> {
+        let mut missed = Vec::new();
         for (now, loser) in now.iter().zip(&mut self.losers) {
             let now = now.saturating_sub(loser.after_end);
             let new = now.saturating_sub(loser.said);
-            if new > 0 {
-                sink.warn(&loser.kind.new_ones(new, &loser.name));
-                if sink.json() {
-                    sink.line(&line(loser.kind, new, &loser.name))?;
-                }
-            }
             loser.said = now;
+            if new == 0 {
+                continue;
+            }
+            match loser.kind {
+                Kind::Hits => missed.push((new, loser.name.clone())),
+                Kind::Events | Kind::Entries => sink.warn(&loser.kind.new_ones(new, &loser.name)),
+            }
+            if sink.json() {
+                sink.line(&line(loser.kind, new, &loser.name))?;
+            }
+        }
+        // All functions of a program may miss hits at once.
+        if missed.len() > NAMED {
+            sink.warn(&Kind::Hits.new_ones(sum(&missed), &format!("{} probes ({})", missed.len(), parts(&mut missed))));
+        } else {
+            missed.iter().for_each(|(new, name)| sink.warn(&Kind::Hits.new_ones(*new, name)));
         }
         Ok(())
     }
@@ -160,8 +171,7 @@ impl Losses {
         let counts = session.counts();
         let of = |(loser, counts): (&Loser, &Counts)| (counts.unfinished, loser.name.clone());
         let mut calls: Vec<_> = self.losers.iter().zip(&counts).map(of).filter(|(calls, _)| *calls > 0).collect();
-        calls.sort_by(|(a, _), (b, _)| b.cmp(a));
-        if let Some(text) = had_not_returned(&calls, session.returns_dropped()) {
+        if let Some(text) = had_not_returned(&mut calls, session.returns_dropped()) {
             sink.warn(&text);
         }
         if sink.json() {
@@ -182,26 +192,36 @@ impl Losses {
     }
 
     fn sum(&self, kind: Kind) -> Option<String> {
-        let losers: Vec<&Loser> = self.losers.iter().filter(|l| l.kind == kind && l.said > 0).collect();
-        let sum: u64 = losers.iter().map(|l| l.said).sum();
-        let parts: Vec<String> = losers.iter().map(|l| format!("{} of {}", l.said, l.name)).collect();
-        (sum > 0).then(|| format!("{}: {sum} ({})", kind.total(), parts.join(", ")))
+        let losers = self.losers.iter().filter(|loser| loser.kind == kind && loser.said > 0);
+        let mut lost: Vec<_> = losers.map(|loser| (loser.said, loser.name.clone())).collect();
+        (!lost.is_empty()).then(|| format!("{}: {} ({})", kind.total(), sum(&lost), parts(&mut lost)))
     }
 }
 
-/// How many functions are named of which calls had not returned.
+/// How many are named of those that make up a number.
 const NAMED: usize = 5;
 
-/// `23 calls had not returned (20 of main, 3 of exit)`; `calls` are in order, `others` of functions
-/// that are not known any more.
-fn had_not_returned(calls: &[(u64, String)], others: u64) -> Option<String> {
-    let sum = others + calls.iter().map(|(count, _)| count).sum::<u64>();
-    let mut parts: Vec<String> = calls.iter().take(NAMED).map(|(count, name)| format!("{count} of {name}")).collect();
-    if calls.len() > NAMED || (others > 0 && !parts.is_empty()) {
-        parts.push("…".to_owned());
-    }
+/// Numbers with what each is a number of.
+type Parts = [(u64, String)];
+
+fn sum(parts: &Parts) -> u64 {
+    parts.iter().map(|(count, _)| count).sum()
+}
+
+/// `20 of main, 3 of exit`: the largest ones.
+fn parts(parts: &mut Parts) -> String {
+    parts.sort_by(|(a, _), (b, _)| b.cmp(a));
+    let named: Vec<String> = parts.iter().take(NAMED).map(|(count, name)| format!("{count} of {name}")).collect();
+    named.join(", ") + if parts.len() > NAMED { ", …" } else { "" }
+}
+
+/// `23 calls had not returned (20 of main, 3 of exit)`; `others` are calls of functions that are not
+/// known any more.
+fn had_not_returned(calls: &mut Parts, others: u64) -> Option<String> {
+    let sum = others + sum(calls);
+    let more = if others > 0 && calls.len() <= NAMED { ", …" } else { "" };
+    let parts = if calls.is_empty() { String::new() } else { format!(" ({}{more})", parts(calls)) };
     let calls = if sum == 1 { "1 call had".to_owned() } else { format!("{sum} calls had") };
-    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
     (sum > 0).then(|| format!("{calls} not returned{parts}"))
 }
 
@@ -234,18 +254,18 @@ mod tests {
         ];
         let losses = Losses { losers, probes: 2, maps: 2 };
         assert_eq!(losses.sum(Kind::Entries), None);
-        assert_eq!(losses.sum(Kind::Events).unwrap(), "Total lost event count: 42 (2 of events, 40 of more)");
+        assert_eq!(losses.sum(Kind::Events).unwrap(), "Total lost event count: 42 (40 of more, 2 of events)");
         assert_eq!(losses.sum(Kind::Hits).unwrap(), "Total missed hit count: 1 (1 of read)");
     }
 
     #[test]
     fn calls_that_had_not_returned_are_named() {
         let calls = |counts: &[u64]| -> Vec<_> { counts.iter().map(|count| (*count, format!("f{count}"))).collect() };
-        assert_eq!(had_not_returned(&[], 0), None);
-        assert_eq!(had_not_returned(&calls(&[1]), 0).unwrap(), "1 call had not returned (1 of f1)");
-        assert_eq!(had_not_returned(&[], 7).unwrap(), "7 calls had not returned");
-        assert_eq!(had_not_returned(&calls(&[3, 2]), 1).unwrap(), "6 calls had not returned (3 of f3, 2 of f2, …)");
-        let many = had_not_returned(&calls(&[9, 8, 7, 6, 5, 4]), 0).unwrap();
+        assert_eq!(had_not_returned(&mut [], 0), None);
+        assert_eq!(had_not_returned(&mut calls(&[1]), 0).unwrap(), "1 call had not returned (1 of f1)");
+        assert_eq!(had_not_returned(&mut [], 7).unwrap(), "7 calls had not returned");
+        assert_eq!(had_not_returned(&mut calls(&[3, 2]), 1).unwrap(), "6 calls had not returned (3 of f3, 2 of f2, …)");
+        let many = had_not_returned(&mut calls(&[4, 9, 8, 7, 6, 5]), 0).unwrap();
         assert_eq!(many, "39 calls had not returned (9 of f9, 8 of f8, 7 of f7, 6 of f6, 5 of f5, …)");
     }
 

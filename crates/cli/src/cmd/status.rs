@@ -10,7 +10,7 @@ use crate::out::status;
 
 /// Runs the command.
 pub fn run(flags: &Status) -> anyhow::Result<ExitCode> {
-    let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
+    let options = Options { debug_dirs: flags.debuginfo.directories.clone(), ..Options::default() };
     let mut sink = Sink::open(None, Format::Text, false)?;
     for mut found in sidestep_engine::status(flags.pid, &options)? {
         let summary = status::summary(&found);

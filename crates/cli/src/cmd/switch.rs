@@ -22,7 +22,7 @@ pub fn run(flags: &Switch, to: To) -> anyhow::Result<ExitCode> {
     let usage = |message: String| super::usage(clap::error::ErrorKind::ValueValidation, &message);
     let parse = |text: &String| pattern::place(text, flags.regexp).unwrap_or_else(usage);
     let patterns: Vec<Pattern> = flags.patterns.iter().map(parse).collect();
-    let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
+    let options = Options { debug_dirs: flags.debuginfo.directories.clone(), ..Options::default() };
     let switched = match to {
         To::Enabled => sidestep_engine::enable(flags.pid, &patterns, &options)?,
         To::Disabled => sidestep_engine::disable(flags.pid, &patterns, &options)?,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Formatted, parse_pid};
+use super::{DebugInfo, Formatted, parse_pid};
 
 /// `sidestep status`.
 #[derive(Args, Debug)]
@@ -27,9 +27,8 @@ pub struct Status {
     /// Also list probes of sidestep's own, and say which probes keep others from being jumps.
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// Look for separate debug files here, too.
-    #[arg(long, value_name = "DIR")]
-    pub debuginfo: Vec<PathBuf>,
+    #[command(flatten)]
+    pub debuginfo: DebugInfo,
 }
 
 /// `sidestep optimize`.
@@ -82,9 +81,8 @@ pub struct Switch {
     /// Say for how long the threads were stopped.
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// Look for separate debug files here, too.
-    #[arg(long, value_name = "DIR")]
-    pub debuginfo: Vec<PathBuf>,
+    #[command(flatten)]
+    pub debuginfo: DebugInfo,
 }
 
 /// `sidestep detach`.

@@ -344,9 +344,8 @@ pub struct Coverage {
     /// Write to FILE instead of stdout.
     #[arg(short = 'o', value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Look for separate debug files here, too.
-    #[arg(long, value_name = "DIR")]
-    pub debuginfo: Vec<PathBuf>,
+    #[command(flatten)]
+    pub debuginfo: DebugInfo,
 }
 
 /// Where `explain` and `list` look.
@@ -370,12 +369,25 @@ pub struct Look {
     pub engine: EngineFlags,
 }
 
+/// Where separate debug files are.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DebugInfo {
+    /// Look for separate debug files here, too; several: DIR:DIR.
+    #[arg(long = "debuginfo", value_name = "DIR", value_delimiter = ':', value_parser = parse_directory)]
+    pub directories: Vec<PathBuf>,
+}
+
+/// A directory for debug files. bpftrace compares checksums where a `+` is in front; Sidestep always
+/// does.
+fn parse_directory(text: &str) -> Result<PathBuf, std::convert::Infallible> {
+    Ok(PathBuf::from(text.strip_prefix('+').unwrap_or(text)))
+}
+
 /// Flags for the engine.
 #[derive(Args, Clone, Debug)]
 pub struct EngineFlags {
-    /// Look for separate debug files here, too.
-    #[arg(long, value_name = "DIR")]
-    pub debuginfo: Vec<PathBuf>,
+    #[command(flatten)]
+    pub debuginfo: DebugInfo,
     /// Use trap probes only.
     #[arg(long)]
     pub no_optimize: bool,
@@ -398,7 +410,7 @@ impl EngineFlags {
             no_optimize: self.no_optimize,
             live: self.live,
             interpret: self.interpret,
-            debug_dirs: self.debuginfo.clone(),
+            debug_dirs: self.debuginfo.directories.clone(),
             filter: self.probe_filter.clone(),
             ..Options::default()
         }

@@ -23,20 +23,10 @@ pub fn ordered(mut words: Vec<OsString>) -> Vec<OsString> {
         words.push("--help".into());
         return words;
     }
-    let mut at = 1;
-    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
-        if !word.starts_with('-') || word == "-" {
-            break;
-        }
-        match option(&cli, word) {
-            // Of a script, all that follows is its own.
-            Some(read) if word != "--" && !read.names(&["program", "list"]) => {
-                at += 1 + usize::from(read.value_follows)
-            }
-            _ => return words,
-        }
-    }
-    if at > 1 && words.get(at).and_then(command_of).is_some() {
+    let is_led_to = |at: &usize| {
+        command_of(&words[*at]).is_some_and(|command| behind_options(&[command, &cli], &words) == Some(*at))
+    };
+    if let Some(at) = (2..words.len()).find(is_led_to) {
         let command = words.remove(at);
         words.insert(1, command);
     }
@@ -45,6 +35,21 @@ pub fn ordered(mut words: Vec<OsString>) -> Vec<OsString> {
         dashed(command, &mut words);
     }
     words
+}
+
+/// The place of the first word that is neither an option of one of these commands nor its value.
+/// `None`: there is an unknown option, or one of a script, to which all that follows belongs.
+fn behind_options(commands: &[&Command], words: &[OsString]) -> Option<usize> {
+    let mut at = 1;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        if !word.starts_with('-') || word == "-" {
+            return Some(at);
+        }
+        let read = commands.iter().find_map(|command| option(command, word));
+        let read = read.filter(|read| word != "--" && !read.names(&["program", "list"]))?;
+        at += 1 + usize::from(read.value_follows);
+    }
+    None
 }
 
 /// `-d ast` of a script as `--debug=ast`: a word behind `-d` belongs to it only if it is a stage.
@@ -181,6 +186,9 @@ mod tests {
         assert_eq!(of("s -qp1 -o f trace x"), "s trace -qp1 -o f x");
         assert_eq!(of("s --pid=1 -v list x"), "s list --pid=1 -v x");
         assert_eq!(of("s funccount -p 1 x"), "s funccount -p 1 x");
+        assert_eq!(of("s -i 1 -T funccount x"), "s funccount -i 1 -T x");
+        assert_eq!(of("s -d 1 -m 2 funcslower x"), "s funcslower -d 1 -m 2 x");
+        assert_eq!(of("s -o list funccount x"), "s funccount -o list x");
         assert_eq!(of("s help list"), "s list --help");
         assert_eq!(of("s help"), "s --help");
     }

@@ -52,32 +52,23 @@ pub enum Format {
     Json,
 }
 
-impl Format {
-    /// JSON, if the flag `--json` of earlier versions was given.
-    pub fn or_json(self, json: bool) -> Format {
-        if json { Format::Json } else { self }
-    }
-}
-
 /// The format of commands that probe nothing.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Formatted {
     /// Output format; json is one object per line.
     #[arg(short = 'f', long, value_name = "FORMAT", default_value = "text")]
     format: Format,
-    #[arg(long, hide = true, conflicts_with = "format")]
-    json: bool,
 }
 
 impl Formatted {
     /// The one that was asked for.
     pub fn format(&self) -> Format {
-        self.format.or_json(self.json)
+        self.format
     }
 
     /// JSON is wanted.
     pub fn is_json(&self) -> bool {
-        self.format() == Format::Json
+        self.format == Format::Json
     }
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::output::Detail;
 use super::script::{More, Script};
-use super::{EngineFlags, Format, Output, TargetFlags, parse_seconds};
+use super::{DebugInfo, EngineFlags, Format, Output, TargetFlags, parse_seconds};
 
 /// `sidestep tools`.
 #[derive(Args, Debug)]
@@ -61,13 +61,11 @@ impl Run {
 #[derive(Args, Clone, Debug)]
 pub struct Folded {
     /// Print folded stacks, a line each: `main;work;malloc 42`.
-    #[arg(short = 'f', long, conflicts_with_all = ["format", "json"])]
+    #[arg(short = 'f', long, conflicts_with = "format")]
     pub folded: bool,
     /// Output format, which -f json is, too; json is one object per line.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: Format,
-    #[arg(long, hide = true, conflicts_with = "format")]
-    pub json: bool,
     /// Write the results to FILE; stdout is left to the command.
     #[arg(short = 'o', value_name = "FILE")]
     pub file: Option<PathBuf>,
@@ -78,7 +76,7 @@ pub struct Folded {
 impl Folded {
     /// The same for a script.
     pub fn output(&self) -> Output {
-        Output { file: self.file.clone(), format: self.format.or_json(self.json), detail: self.detail }
+        Output { file: self.file.clone(), format: self.format, detail: self.detail }
     }
 }
 
@@ -483,7 +481,6 @@ pub struct Tplist {
     /// Output format; json is one object per line.
     #[arg(short = 'f', long, default_value = "text", value_enum)]
     pub format: Format,
-    /// Look for separate debug files here, too.
-    #[arg(long, value_name = "DIR")]
-    pub debuginfo: Vec<PathBuf>,
+    #[command(flatten)]
+    pub debuginfo: DebugInfo,
 }

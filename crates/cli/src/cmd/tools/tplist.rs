@@ -16,7 +16,7 @@ pub fn run(flags: &Tplist) -> anyhow::Result<ExitCode> {
     }
     let filter = flags.filter.as_deref().unwrap_or("*");
     let globs = filter.split_once(':').unwrap_or(("*", filter));
-    let options = Options { debug_dirs: flags.debuginfo.clone(), ..Options::default() };
+    let options = Options { debug_dirs: flags.debuginfo.directories.clone(), ..Options::default() };
     let sites = static_probes(flags.object.as_deref(), flags.pid, globs, &options)?;
     let mut sink = Sink::open(flags.file.as_deref(), flags.format, false)?;
     for probe in sites.chunk_by(|a, b| name(a) == name(b)) {

@@ -217,8 +217,11 @@ fn check(point: &Point, has_process: bool) -> Parsed<()> {
         }
         Provider::Own => own(point),
         Provider::Interval => match period(point) {
-            Some(1..) => Ok(()),
+            Some(1000..) => Ok(()),
             Some(0) => error("interval must be greater than 0".to_owned()),
+            Some(found) => {
+                error(format!("Invalid rate of interval probe. Minimum is 1000 or 1us. Found: {found} nanoseconds"))
+            }
             None if count == 0 || count > 2 => {
                 error(format!("interval probe type requires 2 arguments, found {count}"))
             }
