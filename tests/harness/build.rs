@@ -156,6 +156,8 @@ const RECIPES: &[Recipe] = &[
     recipe("libendless.so", &["cc", "-O2", "-shared", "-fPIC"], &["endless.c"]),
     recipe("archived", CC, &["archived.c"]),
     recipe("leaf.so", &["cc", "-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,-e,leaf"], &["leaf.c"]),
+    recipe("entered", CC, &["entered.c"]),
+    recipe("libdistant.so", &["cc", "-shared", "-nostdlib"], &["distant.S"]),
     recipe("libmallocs.so", &["cc", "-O2", "-shared", "-fPIC"], &["mallocs.c"]),
     recipe("usdt", CC, &["usdt.c"]),
     recipe("usdt-50000", CC, &["usdt_many.c", "usdt_many_asm.S"]),

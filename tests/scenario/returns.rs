@@ -282,3 +282,35 @@ fn exits_that_functions_share_had_other_numbers_in_the_next_program() {
     assert_eq!(output.stdout, plain.stdout, "{}", report.0);
     assert!(value(&report, "@r") > 100 && !report.0.stderr.contains("had not returned"), "{}", report.0);
 }
+
+/// What is said of calls that had not returned, while one thread makes them all the time.
+fn unfinished_under_load(script: &str) -> Option<(u64, Report)> {
+    let (path, library) = (target("entered")?, target("libdistant.so")?);
+    let mut program = Program::start(Command::new(path).env("LIBRARY", library));
+    assert_eq!(program.ask("start 1"), 1);
+    let pid = program.pid().to_string();
+    let report = Report(run(&mut sidestep(&["-p", &pid, "--duration", "0.5", "-e", script]), LIMIT).ok());
+    assert_eq!(program.ask("end 1"), 1);
+    let said = report.0.stderr.lines().find_map(|line| line.split_once(" had not returned")?.0.split(' ').next());
+    Some((said.map_or(0, |count| count.parse().expect("a number")), report))
+}
+
+/// `syscall` has a probe of our own at its entry. It was written with the user's handler in it, long
+/// before the exits.
+#[test]
+fn calls_through_a_site_of_our_own_were_seen_before_their_returns_could_be() {
+    let script =
+        "ur:libc:* { @[func] = stats(latency()) } u:libc:syscall { @e = count() } ur:libc:syscall { @r = count() }";
+    let Some((unfinished, report)) = unfinished_under_load(script) else { return };
+    let (entries, returns) = (value(&report, "@e"), value(&report, "@r"));
+    assert!(entries > 100 && unfinished <= 2 && entries.abs_diff(returns) <= 2, "{}", report.0);
+}
+
+/// Sites of libraries that may be unloaded are written in several pauses: by address, so that the
+/// entry of `first` came before its exit.
+#[test]
+fn entries_were_written_before_exits_on_later_pages() {
+    let script = "ur:libdistant.so:* { @[func, ustack(2)] = count() }";
+    let Some((unfinished, report)) = unfinished_under_load(script) else { return };
+    assert!(unfinished <= 2 && report.0.stdout.contains("@[first, "), "{}", report.0);
+}

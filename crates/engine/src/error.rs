@@ -64,6 +64,17 @@ pub enum SessionError {
         /// Where it was looked for: `among the mappings of process 42`.
         place: String,
     },
+    /// Another controller is at work, for longer than a detach waits.
+    #[error(
+        "process {pid} stays probed: for {} s another controller has been changing its probes; `sidestep detach -p {pid}` removes what stays",
+        waited.as_secs()
+    )]
+    StillProbed {
+        /// Process id.
+        pid: i32,
+        /// How long the turn was waited for.
+        waited: std::time::Duration,
+    },
     /// Another controller is at work.
     #[error("somebody else is changing the probes of process {pid}; try again")]
     Occupied {

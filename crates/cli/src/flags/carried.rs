@@ -1,7 +1,5 @@
 //! Flags of the commands about probes that a process carries already.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 
 use super::{DebugInfo, Formatted, parse_pid};

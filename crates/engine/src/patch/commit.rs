@@ -50,6 +50,11 @@ impl Change<'_> {
         self.entry.own == ISLAND
     }
 
+    /// Is it written with our own sites? `early`: exits that can be may be.
+    fn is_first(&self, early: bool) -> bool {
+        self.job.own || early && self.job.early
+    }
+
     /// Its entry, with the file that the site is mapped from now; `None` if that is another one
     /// than the plan was made from: another library took the place of its own.
     fn in_its_file(&self, mappings: &[Mapping]) -> Option<JournalEntry> {
@@ -76,8 +81,10 @@ pub(crate) fn put_in(
     others: &Others,
 ) -> Result<BTreeSet<u64>, SessionError> {
     let process = hold.process();
-    let all = changes(&process, jobs, ready);
-    let (own, users) = all.split_at(all.partition_point(|change| change.job.own));
+    let early = ready.iter().filter(|(i, _)| jobs[*i].early).map(|(_, detour)| detour.site.0);
+    let early = !regions.is_around_any(early);
+    let all = changes(&process, jobs, ready, early);
+    let (own, users) = all.split_at(all.partition_point(|change| change.is_first(early)));
     let new_signals = signals & !regions.signals();
     let traps = (signals | regions.signals()) & crate::target::signals::TRAPS != 0;
     let alone = |change: &Change<'_>| !others.are_at(change.entry.site);
@@ -88,7 +95,10 @@ pub(crate) fn put_in(
     if !own.is_empty() || new_signals != 0 || makes_way {
         work.push(pages(own, site).collect());
     }
-    work.extend(pages(users, site).map(|page| vec![page]));
+    // A page may have exits and entries, which are written one after the other.
+    let same = |a: &Change<'_>, b: &Change<'_>| a.is_island() == b.is_island() && a.job.is_exit() == b.job.is_exit();
+    let parts = users.chunk_by(same).flat_map(|part| pages(part, site));
+    work.extend(parts.map(|page| vec![page]));
     let ground = Ground { ours: regions.code(), shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
@@ -113,7 +123,11 @@ pub(crate) fn put_in(
         // Not before our own sites can be written: where signals are ours without guards, what is
         // noted of the threads' masks is wrong when the guards come.
         crate::target::signals::install(regions, stopped, &scene.positions, signals)?;
-        put_pages(regions, stopped, scene, mappings, piece, others, &mut gone)?;
+        // Islands first, by themselves: what is read of a page is written back as a whole.
+        let (islands, sites) = piece.split_at(piece.partition_point(|page| page[0].is_island()));
+        for pages in [islands, sites].into_iter().filter(|pages| !pages.is_empty()) {
+            put_pages(regions, stopped, scene, mappings, pages, others, &mut gone)?;
+        }
         Ok(Turn::Done)
     };
     if makes_way {
@@ -200,8 +214,8 @@ fn is_in_the_way(page: &[Change<'_>], position: &Position) -> bool {
 }
 
 /// What is written, in this order: our own before the users', islands before the sites that need
-/// them, all by address.
-fn changes<'j>(process: &Process, jobs: &'j [Job], ready: &'j [(usize, Detour)]) -> Vec<Change<'j>> {
+/// them, the users' exits before their entries, all by address. `early`: see [`Change::is_first`].
+fn changes<'j>(process: &Process, jobs: &'j [Job], ready: &'j [(usize, Detour)], early: bool) -> Vec<Change<'j>> {
     let mut all = Vec::new();
     for (i, detour) in ready {
         let job = &jobs[*i];
@@ -214,7 +228,10 @@ fn changes<'j>(process: &Process, jobs: &'j [Job], ready: &'j [(usize, Detour)])
         }
         all.push(Change { job, detour, entry: site_entry(job, detour), needed: needed(job, detour).to_vec() });
     }
-    all.sort_by_key(|change| (!change.job.own, !change.is_island(), change.entry.site));
+    all.sort_by_key(|change| {
+        let is_later = !change.is_first(early);
+        (is_later, !change.is_island(), is_later && !change.job.is_exit(), change.entry.site)
+    });
     all
 }
 
@@ -310,7 +327,8 @@ fn put_pages(
 /// instruction it stands at, and every one that is about to make a guarded system call to the
 /// guard.
 fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) -> Result<(), SessionError> {
-    let sites: Vec<&&Change<'_>> = there.iter().filter(|change| !change.is_island()).collect();
+    let mut sites: Vec<&&Change<'_>> = there.iter().filter(|change| !change.is_island()).collect();
+    sites.sort_by_key(|change| change.entry.site);
     for position in &scene.positions {
         let ip = position.ip.0;
         let index = sites.partition_point(|change| change.entry.site < ip);

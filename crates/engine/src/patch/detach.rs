@@ -18,7 +18,7 @@ use crate::patch::release;
 use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
-use crate::patch::switch::take_turn;
+use crate::patch::switch::take_last_turn;
 use crate::patch::toggle;
 use crate::target::discovery::{self, Found, MEMFD_LINK, is_ours, is_written, original};
 use crate::target::hold::{Hold, Turn, stop};
@@ -59,7 +59,7 @@ pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Resul
     if chosen()?.is_empty() {
         return Ok(stops);
     }
-    let _turn = take_turn(process)?;
+    let _turn = take_last_turn(process)?;
     // Somebody may have removed one of them, or finished one, before it was our turn.
     for found in chosen()? {
         stops.append(remove_one(process, found.shared_va)?);

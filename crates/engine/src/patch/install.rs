@@ -30,6 +30,8 @@ pub(crate) struct Job {
     pub bias: i64,
     /// A site of our own, without which others do harm: written first, restored last.
     pub own: bool,
+    /// A user's exit of a function whose entry is a site of our own, and written as early.
+    pub early: bool,
     /// What runs at a hit, in order.
     pub handlers: Vec<Handler>,
     /// Run-time range of the object's code and data that displaced instructions may refer to.
@@ -47,6 +49,13 @@ pub(crate) struct Job {
     pub semaphore: Option<Va>,
     /// Run-time addresses of words that are to lead to the copy of the function in the detour.
     pub originals: Vec<Va>,
+}
+
+impl Job {
+    /// Is it an exit of a function, and nothing else?
+    pub fn is_exit(&self) -> bool {
+        self.handlers.iter().all(Handler::is_exit)
+    }
 }
 
 /// What became of a job.

@@ -34,6 +34,9 @@ use crate::target::thread_positions::{self, Position};
 
 /// How long somebody else may be at work on the process.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same at the end of a session, whose probes would stay: an attach to a large program may take
+/// longer.
+const LAST_PATIENCE: Duration = Duration::from_secs(60);
 /// So many sites are traps at the same time, which costs the target some time.
 const GROUP: usize = 1024;
 
@@ -136,9 +139,17 @@ impl Work {
 
 /// The right to change a process.
 pub(crate) fn take_turn(process: &Process) -> Result<sidestep_sys::Turn, SessionError> {
-    let pid = process.pid();
-    let turn = process.turn(PATIENCE).map_err(|source| crate::error::unreadable(process, source))?;
-    turn.ok_or(SessionError::Occupied { pid })
+    turn(process, PATIENCE)?.ok_or(SessionError::Occupied { pid: process.pid() })
+}
+
+/// The same for what a session has to do before it ends.
+pub(crate) fn take_last_turn(process: &Process) -> Result<sidestep_sys::Turn, SessionError> {
+    let error = || SessionError::StillProbed { pid: process.pid(), waited: LAST_PATIENCE };
+    turn(process, LAST_PATIENCE)?.ok_or_else(error)
+}
+
+fn turn(process: &Process, patience: Duration) -> Result<Option<sidestep_sys::Turn>, SessionError> {
+    process.turn(patience).map_err(|source| crate::error::unreadable(process, source))
 }
 
 /// A debugger would be in the way half-way: it is waited for, but not for long.

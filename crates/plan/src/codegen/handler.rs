@@ -60,6 +60,12 @@ pub enum Handler {
 }
 
 impl Handler {
+    /// Does it run at an exit of a function?
+    #[must_use]
+    pub fn is_exit(&self) -> bool {
+        matches!(self, Handler::Exit { .. })
+    }
+
     /// Number of the thunks that it may need.
     #[must_use]
     pub fn thunk(&self) -> Option<usize> {

@@ -1,13 +1,13 @@
 //! Planned probes as work for the installation: one job for each site, with all that runs there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use sidestep_isa::Va;
 use sidestep_plan::handler::Handler;
 use sidestep_symbols::Kind;
 use sidestep_wire::ProbeDesc;
 
-use super::sites::is_at_start;
+use super::sites::{is_at_start, site};
 use crate::patch::install::Job;
 use crate::planning::Planned;
 use crate::programs::Part;
@@ -57,6 +57,19 @@ pub(super) fn describe(jobs: &Jobs, p: &Planned, desc: ProbeDesc) -> Option<Prob
     Some(desc)
 }
 
+/// Finds the users' exits of functions whose entries are sites of our own, which are written first:
+/// calls would be seen that never return.
+pub(super) fn find_early<'p>(jobs: &mut Jobs, users: impl Iterator<Item = &'p Planned> + Clone) {
+    let is_own = |p: &&Planned| site(p).and_then(|site| jobs.get(&site)).is_some_and(|(job, _)| job.own);
+    let of_exit = |p: &&Planned| matches!(p.part, Part::Exit { .. });
+    let entries: HashSet<Va> = users.clone().filter(|p| !of_exit(p)).filter(is_own).map(asked).collect();
+    for exit in users.filter(of_exit).filter(|p| entries.contains(&asked(p))) {
+        if let Some((job, _)) = site(exit).and_then(|site| jobs.get_mut(&site)) {
+            job.early = job.is_exit();
+        }
+    }
+}
+
 /// Adds a handler to the job of its site. `false` if there is no plan (it was refused before).
 pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize) -> bool {
     let (Ok(plan), Some(loaded)) = (&p.plan, &p.matched.loaded) else { return false };
@@ -64,14 +77,15 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
     let site = plan.site.offset(loaded.bias);
     let own = who == usize::MAX || jobs.get(&site.0).is_some_and(|(job, _)| job.own);
     // A site of our own is not promoted, nor one with an exit: its handler is between the copies.
-    let is_exit = |handler: &Handler| matches!(handler, Handler::Exit { .. });
-    let fixed = own || is_exit(&handler) || jobs.get(&site.0).is_some_and(|(job, _)| job.handlers.iter().any(is_exit));
+    let fixed =
+        own || handler.is_exit() || jobs.get(&site.0).is_some_and(|(job, _)| job.handlers.iter().any(Handler::is_exit));
     let plan = if fixed { &plan.for_good() } else { plan };
     let (job, waiting) = jobs.entry(site.0).or_insert_with(|| {
         let job = Job {
             plan: plan.clone(),
             bias: loaded.bias,
             own: false,
+            early: false,
             handlers: Vec::new(),
             object: loaded.range.clone(),
             is_go: loaded.object.is_go(),

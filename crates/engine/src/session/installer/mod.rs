@@ -48,7 +48,7 @@ use crate::target::seccomp::Extra;
 use crate::target::signals;
 use crate::target::unwinding;
 pub(crate) use hooks::Hook;
-use jobs::{Jobs, add_job, asked, describe, whole};
+use jobs::{Jobs, add_job, asked, describe, find_early, whole};
 pub(crate) use numbers::Numbers;
 use sites::{limit, overlap, place, site};
 use unwinders::needed;
@@ -495,6 +495,7 @@ impl Installer {
             };
             add_job(&mut jobs, &hook.planned, handler, usize::MAX);
         }
+        find_early(&mut jobs, pending.iter().map(|(p, ..)| p));
         regions.describe(&process, descs)?;
         for (job, _) in jobs.values_mut() {
             job.stays |= self.options.live || self.permanent.contains(&job.object.start);
