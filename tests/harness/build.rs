@@ -132,6 +132,8 @@ const RECIPES: &[Recipe] = &[
     recipe("generics-legacy", RUST_LEGACY, &["generics.rs"]),
     recipe("unused", &["clang", "-O2", "-g"], &["unused.c"]),
     recipe("passed", &["rustc", "-O", "-g", "--edition=2024"], &["passed.rs"]),
+    recipe("texts-rust", &["rustc", "-O", "-g", "--edition=2024", "--crate-name=texts"], &["texts.rs"]),
+    recipe("texts-cpp", &["g++", "-O2", "-g", "-std=c++17"], &["texts.cpp"]),
     recipe("words-musl", &["musl-gcc", "-O2", "-static"], &["words.c"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
     recipe("nosplit", &["go", "build"], &["nosplit.go"]),

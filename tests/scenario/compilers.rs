@@ -46,8 +46,10 @@ const CPP: Language = Language {
     others: &["-O2 -g -flto -rdynamic", "-O2 -gdwarf-5 -gsplit-dwarf"],
     script: "u:P:keeper::keep { printf(\"%d %s %d %s %s %d\\n\", args.this->held, str(args.text->_M_dataplus._M_p), \
              args.p->y, str(args.own->_M_dataplus._M_p), \
-             str(args.both->of[1]._M_dataplus._M_p), args.list->_M_impl._M_start[1]) }",
-    prints: "7 text 2 a text of its own right 2\n7 text 2 a text of its own right 2\n",
+             str(args.both->of[1]._M_dataplus._M_p), args.list->_M_impl._M_start[1]); \
+             printf(\"%s, %s, %s\\n\", args.text, args.own, args.both->of[0]) }",
+    prints: "7 text 2 a text of its own right 2\ntext, a text of its own, left\n\
+             7 text 2 a text of its own right 2\ntext, a text of its own, left\n",
 };
 
 const RUST: Language = Language {
@@ -59,9 +61,10 @@ const RUST: Language = Language {
     ),
     others: &["-Copt-level=3 -g -Clto=fat"],
     script: "u:P:compiled::take { printf(\"%s %d %d %d\\n\", str(args.text.data_ptr, args.text.length + 1), \
-             args.list.length, args.owned.vec.len, args.n) } \
-             ur:P:compiled::give { printf(\"%s\\n\", str(retval.data_ptr, retval.length + 1)) }",
-    prints: "some of it\nsome of it 3 5 1\nsome of it\nsome of it 3 5 2\n",
+             args.list.length, args.owned.vec.len, args.n); printf(\"%s, %s\\n\", args.text, args.owned) } \
+             ur:P:compiled::give { printf(\"%s %s\\n\", str(retval.data_ptr, retval.length + 1), retval) }",
+    prints: "some of it some of it\nsome of it 3 5 1\nsome of it, owned\n\
+             some of it some of it\nsome of it 3 5 2\nsome of it, owned\n",
 };
 
 const GO: Language = Language {
@@ -69,9 +72,9 @@ const GO: Language = Language {
     compilers: &["go"],
     flags: (&["", "-gcflags=-N -gcflags=-l"], &["", "-ldflags=-compressdwarf=false"]),
     others: &[],
-    script: "u:P:main.take { printf(\"%s %d %d %d\\n\", str(args.text.str, args.text.len + 1), args.list.len, \
-             args.list.array[1], args.n) }",
-    prints: "x 3 2 0\nx 3 2 1\n",
+    script: "u:P:main.take { printf(\"%s %s %d %d %d\\n\", str(args.text.str, args.text.len + 1), args.text, \
+             args.list.len, args.list.array[1], args.n) }",
+    prints: "x x 3 2 0\nx x 3 2 1\n",
 };
 
 impl Language {

@@ -315,6 +315,8 @@ pub enum ValueKind {
     /// A string in the target's memory; of so many bytes at most, if that is only known when it is
     /// read.
     ReadText(Box<Value>, Option<Box<Value>>),
+    /// A text in the target's memory that its length ends: address and length.
+    CountedText(Box<Value>, Box<Value>),
     /// The first text with the second behind it.
     Concat(Box<Value>, Box<Value>),
     /// The name of the process with this number, if it is probed.

@@ -29,6 +29,8 @@ pub enum CType {
     Enum(Arc<Enum>),
     /// An address of it.
     Pointer(Box<CType>),
+    /// The same, of a reference: it stands for what is there.
+    Reference(Box<CType>),
     /// So many of it.
     Array(Box<CType>, u64),
     /// `struct` or `union`.
@@ -246,7 +248,7 @@ impl CType {
             CType::Float { bytes: 8 } => "double".to_owned(),
             CType::Float { .. } => "long double".to_owned(),
             CType::Enum(of) => of.name.clone(),
-            CType::Pointer(of) => {
+            CType::Pointer(of) | CType::Reference(of) => {
                 let name = of.name();
                 if name.ends_with('*') { format!("{name}*") } else { format!("{name} *") }
             }
@@ -264,7 +266,7 @@ impl CType {
             CType::Void | CType::Char => 1,
             CType::Int { bytes, .. } | CType::Float { bytes } => (*bytes).into(),
             CType::Enum(of) => of.bytes.into(),
-            CType::Pointer(_) => word.into(),
+            CType::Pointer(_) | CType::Reference(_) => word.into(),
             CType::Array(of, length) => of.size(word, layout)?.checked_mul(*length)?,
             CType::Record(record) => layout(record)?.size,
             CType::Function => return None,

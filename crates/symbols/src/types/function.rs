@@ -184,7 +184,7 @@ impl<'d> Reading<'d> {
             let mut ty = self.data_type(place, 0)?;
             if let DataType::Record { place, .. } = ty {
                 if self.has_address(Die(place), &mut HashSet::new())? {
-                    ty = DataType::Pointer(Box::new(ty));
+                    ty = DataType::Reference(Box::new(ty));
                 }
             }
             let (name, text, passed) = (name.unwrap_or_default(), self.name(place, 0)?, Passed::Abi);

@@ -45,8 +45,11 @@ pub enum DataType {
     Float(u8),
     /// An enumeration.
     Enum(Enumeration),
-    /// A pointer, or a reference.
+    /// A pointer.
     Pointer(Box<DataType>),
+    /// A pointer that stands for what it leads to: a reference, or the address that is passed
+    /// instead of an object.
+    Reference(Box<DataType>),
     /// So many of it.
     Array(Box<DataType>, u64),
     /// `struct`, `class` or `union`.

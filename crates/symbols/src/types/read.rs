@@ -112,9 +112,12 @@ impl<'d> Reading<'d> {
                     (_, bytes) => bytes_of(bytes),
                 }
             }
-            c::DW_TAG_pointer_type | c::DW_TAG_reference_type | c::DW_TAG_rvalue_reference_type => {
-                DataType::Pointer(Box::new(inner(self)?))
-            }
+            // Rust has its references among the pointers, by name.
+            c::DW_TAG_pointer_type => match self.text(&unit, &entry, c::DW_AT_name)? {
+                Some(name) if name.starts_with('&') => DataType::Reference(Box::new(inner(self)?)),
+                _ => DataType::Pointer(Box::new(inner(self)?)),
+            },
+            c::DW_TAG_reference_type | c::DW_TAG_rvalue_reference_type => DataType::Reference(Box::new(inner(self)?)),
             c::DW_TAG_unspecified_type => DataType::Pointer(Box::new(DataType::Void)),
             c::DW_TAG_subroutine_type => DataType::Function,
             c::DW_TAG_array_type => {

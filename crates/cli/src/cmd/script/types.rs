@@ -144,6 +144,7 @@ impl Programs {
             DataType::Float(bytes) => CType::Float { bytes },
             DataType::Enum(of) => CType::Enum(enumeration(of)),
             DataType::Pointer(of) => CType::Pointer(Box::new(self.ctype(*of, object))),
+            DataType::Reference(of) => CType::Reference(Box::new(self.ctype(*of, object))),
             DataType::Array(of, length) => CType::Array(Box::new(self.ctype(*of, object)), length),
             DataType::Record { name, place } => {
                 let number = *self.numbers.entry((object, place)).or_insert_with(|| {

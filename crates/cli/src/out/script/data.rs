@@ -83,7 +83,7 @@ impl Names {
             CType::Int { bytes, signed: true } => Shown::Int((number(*bytes, true) as i64).into()),
             CType::Int { bytes, .. } => Shown::Int(number(*bytes, false).into()),
             CType::Enum(of) => named(of, number(of.bytes, of.signed)),
-            CType::Pointer(_) => address(number(self.word, false)),
+            CType::Pointer(_) | CType::Reference(_) => address(number(self.word, false)),
             CType::Float { bytes: 4 } => {
                 let wide = f64::from(f32::from_bits(number(4, false) as u32));
                 Shown::Float(Float { bits: wide.to_bits(), short: true })

@@ -23,6 +23,7 @@ impl Checker<'_> {
             Some(place) if matches!((&place.ty, &to), (CType::Array(..), CType::Pointer(_))) => {
                 self.address_of(&place, of.span)?
             }
+            Some(place) if matches!(place.ty, CType::Reference(_)) => self.plain(&place, of.span)?,
             Some(place) => self.read(&place, of.span)?,
             None => self.expr(of)?,
         };

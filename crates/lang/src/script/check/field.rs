@@ -28,7 +28,11 @@ impl Checker<'_> {
             },
             ExprKind::Index(of, index) => return self.element(of, index, expr.span),
             ExprKind::Unary(UnaryOp::Deref, of) => {
-                let pointer = self.expr(of)?;
+                let pointer = match self.place(of)? {
+                    Some(place) if matches!(place.ty, CType::Reference(_)) => self.plain(&place, of.span)?,
+                    Some(place) => self.read(&place, of.span)?,
+                    None => self.expr(of)?,
+                };
                 match pointer.ty {
                     Type::Pointer(to) => Place::new(Base::Address(Value { ty: Type::UINT, ..pointer }), *to),
                     Type::None if !self.last => return self.unknown(),
@@ -51,8 +55,10 @@ impl Checker<'_> {
     /// What the members or elements of an expression are looked for in; else, what type it has.
     fn base(&mut self, of: &Expr) -> Checking<Result<Found, Type>> {
         let value = match self.place(of)? {
-            Some(place) if !matches!(place.ty, CType::Pointer(_)) => return Ok(Ok(Found { place, by_pointer: false })),
-            Some(place) => self.read(&place, of.span)?,
+            Some(place) if !matches!(place.ty, CType::Pointer(_) | CType::Reference(_)) => {
+                return Ok(Ok(Found { place, by_pointer: false }));
+            }
+            Some(place) => self.plain(&place, of.span)?,
             None => self.expr(of)?,
         };
         Ok(match value.ty {

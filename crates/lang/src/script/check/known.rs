@@ -52,7 +52,7 @@ impl Checker<'_> {
                 let ty = self.sized(of, span)?;
                 let base = match ty {
                     CType::Char | CType::Int { .. } => "int",
-                    CType::Pointer(_) => "pointer",
+                    CType::Pointer(_) | CType::Reference(_) => "pointer",
                     CType::Array(..) => "array",
                     CType::Record(_) => "record",
                     CType::Enum(_) => "enum",

@@ -80,7 +80,7 @@ impl<'a> Types<'a> {
         self.names.entry((points.to_vec(), name.to_owned())).or_insert_with(find).clone()
     }
 
-    fn layout(&mut self, points: &[ast::Point], record: &Record) -> Result<&Layout, String> {
+    pub fn layout(&mut self, points: &[ast::Point], record: &Record) -> Result<&Layout, String> {
         let key = record.key();
         if !self.layouts.contains_key(&key) {
             let found = match (self.script.layouts.get(&key), record.place) {
@@ -200,7 +200,7 @@ impl Place {
 
     /// The number that is there, as it is kept in 64 bits. `None`: no number of this size is read
     /// at once.
-    fn number(&self, bytes: u8, signed: bool) -> Option<Value> {
+    pub fn number(&self, bytes: u8, signed: bool) -> Option<Value> {
         let width = self.width.map_or(8 * u64::from(bytes), u64::from);
         let (first, from) = (self.bit / 8, self.bit % 8);
         let span = (from + width).div_ceil(8);
@@ -297,7 +297,7 @@ pub(super) fn number_type(ty: &CType) -> Option<Type> {
         CType::Char => Type::Int { bytes: 1, signed: true },
         CType::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
         CType::Enum(of) => Type::Enum(Arc::clone(of)),
-        CType::Pointer(of) => Type::Pointer(of.clone()),
+        CType::Pointer(of) | CType::Reference(of) => Type::Pointer(of.clone()),
         _ => return None,
     })
 }
@@ -363,6 +363,14 @@ impl Checker<'_> {
 
     /// What is in a place: a number, a text, or data.
     pub(super) fn read(&mut self, place: &Place, span: Span) -> Checking<Value> {
+        match self.view(place, span)? {
+            Some(value) => Ok(value),
+            None => self.plain(place, span),
+        }
+    }
+
+    /// The same, as it lies there: a reference is a pointer.
+    pub(super) fn plain(&mut self, place: &Place, span: Span) -> Checking<Value> {
         if let Some(ty) = number_type(&place.ty) {
             let (bytes, signed) = match &ty {
                 Type::Int { bytes, signed } => (*bytes, *signed),

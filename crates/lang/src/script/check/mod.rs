@@ -32,6 +32,7 @@ mod stmt;
 mod text;
 mod tuple;
 mod typed;
+mod view;
 
 use std::collections::HashMap;
 

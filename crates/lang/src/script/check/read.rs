@@ -4,8 +4,8 @@ use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::Type;
-use super::expr::{int, text};
-use super::memory::array;
+use super::expr::{int, text, truth};
+use super::memory::{Base, Place, array, plus, value};
 use super::{Checker, Checking};
 
 impl Checker<'_> {
@@ -34,7 +34,17 @@ impl Checker<'_> {
             bytes.truncate(len);
             return Ok(text(bytes));
         }
-        let value = self.expr(&args[0])?;
+        let mut value = self.expr(&args[0])?;
+        if let Type::Pointer(to) = &value.ty {
+            // The address of a text of C++, Rust or Go stands for the text.
+            let address = Value { ty: Type::UINT, ..value.clone() };
+            let place = Place::new(Base::Address(address), (**to).clone());
+            value = self.text_in(&place).unwrap_or(value);
+        }
+        if let (ValueKind::CountedText(address, length), Some(most)) = (&value.kind, &most) {
+            let length = Box::new(without_nul(length, most));
+            return Ok(Value { ty: value.ty.clone(), kind: ValueKind::CountedText(address.clone(), length) });
+        }
         match &value.ty {
             ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value), most) }),
             Type::Text(_) => Ok(value),
@@ -124,4 +134,15 @@ impl Checker<'_> {
         // 0 if they are the same.
         Ok(Value { ty: Type::INT, kind: ValueKind::Not(Box::new(same)) })
     }
+}
+
+/// The length of a text of which so many bytes are wanted, with the NUL.
+fn without_nul(length: &Value, most: &Value) -> Value {
+    let either = |cond, then: &Value, otherwise: Value| {
+        let cond = Box::new(truth(cond));
+        value(Type::UINT, ValueKind::Ternary(cond, Box::new(then.clone()), Box::new(otherwise)))
+    };
+    let fits = ValueKind::Binary(BinaryOp::Lt, true, Box::new(length.clone()), Box::new(most.clone()));
+    let none = ValueKind::Binary(BinaryOp::Eq, true, Box::new(most.clone()), Box::new(int(0)));
+    either(fits, length, either(none, &int(0), plus(most.clone(), int(u64::MAX))))
 }

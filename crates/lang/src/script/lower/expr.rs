@@ -20,6 +20,7 @@ impl Lower<'_, '_> {
             | ValueKind::Text(_)
             | ValueKind::Words(_)
             | ValueKind::ReadText(..)
+            | ValueKind::CountedText(..)
             | ValueKind::ReadBytes(..)
             | ValueKind::Concat(..)
             | ValueKind::BytesOf(_)

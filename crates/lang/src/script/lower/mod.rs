@@ -20,6 +20,7 @@ mod record;
 mod rounds;
 mod series;
 mod shape;
+mod span;
 mod stmt;
 mod text;
 mod tuple;

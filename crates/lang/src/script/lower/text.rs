@@ -152,6 +152,10 @@ impl Lower<'_, '_> {
                 let from = self.process_name(|lower| lower.int(pid));
                 self.copy_text(to, from, &value.ty, len);
             }
+            ValueKind::CountedText(address, length) => {
+                let from = self.counted_text(address, length, own);
+                self.copy_text(to, from, &value.ty, len);
+            }
             ValueKind::Concat(a, b) => {
                 let from = self.concat(a, b);
                 self.copy_text(to, from, &value.ty, len);

@@ -129,31 +129,6 @@ impl Lower<'_, '_> {
         self.copy(to, ty, from, &value.ty);
     }
 
-    /// Bytes of the target, all or none.
-    fn read_bytes(&mut self, to: At, address: &Value, length: &Value, room: usize) {
-        let used = self.used;
-        let (at, len) = (self.stack(8), self.stack(8));
-        self.int(address);
-        self.out.put(Reg::R10, at, Reg::R0);
-        self.int(length);
-        let (fits, failed) = (self.out.label(), self.out.label());
-        self.out.branch_imm(Width::W64, Cond::Le, Reg::R0, room as i32, fits);
-        self.out.mov_imm(Reg::R0, room as i32);
-        self.out.bind(fits);
-        self.out.put(Reg::R10, len, Reg::R0);
-        self.clear(to, Type::Bytes(room).stored());
-        self.address(Reg::R1, to.plus(8));
-        self.out.load(Size::Dw, Reg::R2, Reg::R10, len);
-        self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
-        self.out.call(helper::READ_USER);
-        self.count_fault();
-        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
-        self.out.load(Size::Dw, Reg::R0, Reg::R10, len);
-        self.store(to, Reg::R0);
-        self.out.bind(failed);
-        self.release(used);
-    }
-
     /// Copies what is kept as `own` into a place for `ty`, which has at least as much room.
     pub(super) fn copy(&mut self, to: At, ty: &Type, from: At, own: &Type) {
         match (ty, own) {

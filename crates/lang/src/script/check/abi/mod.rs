@@ -19,6 +19,7 @@ use super::super::diagnostic::Span;
 use super::super::program::{Convention, Parameter, Passed, Signature};
 use super::super::types::Type;
 use super::memory::{Base, Place, number_type, plus, shift, value};
+use super::view::named;
 use super::{Checker, Checking, advice};
 
 /// Bytes of `args` as a whole at most.
@@ -56,6 +57,17 @@ impl Checker<'_> {
         self.agree(&signature, count, span)?;
         self.are_passed(&signature, 0..count, span)?;
         let places = self.places(&signature, count, true, span)?;
+        let mut views = Vec::new();
+        for place in &places {
+            views.push(self.view(place, span)?);
+        }
+        if views.iter().any(Option::is_some) {
+            let mut items = Vec::new();
+            for (view, place) in views.into_iter().zip(&places) {
+                items.push(view.map_or_else(|| self.plain(place, span), Ok)?);
+            }
+            return Ok(named(signature.parameters.into_iter().map(|parameter| parameter.name).collect(), items));
+        }
         let mut layout = Layout { align: 8, ..Layout::default() };
         let mut words = Vec::new();
         for (parameter, place) in signature.parameters.iter().zip(places) {
