@@ -69,7 +69,7 @@ pub use matcher::{Matcher, glob};
 pub use object::Object;
 pub use types::{
     Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Passed, Piece,
-    RecordLayout, RecordMember,
+    RecordLayout, RecordMember, Variants,
 };
 pub use unnamed::{address_of_unnamed, asks_for_unnamed, unnamed};
 pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

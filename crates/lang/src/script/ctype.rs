@@ -134,6 +134,17 @@ pub struct Layout {
     pub align: u64,
     /// In the order of the declaration.
     pub fields: Vec<Field>,
+    /// Of an enumeration of Rust, what it is one of.
+    pub variants: Option<Variants>,
+}
+
+/// Members of which one is there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Variants {
+    /// The member with the number that tells which; none if there is only one variant.
+    pub tag: Option<usize>,
+    /// Numbers and members; the member without a number is there at all other numbers.
+    pub fields: Vec<(Option<u64>, usize)>,
 }
 
 /// A member.

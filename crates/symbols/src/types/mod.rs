@@ -83,6 +83,17 @@ pub struct RecordLayout {
     pub size: u64,
     /// In the order of the declaration.
     pub members: Vec<RecordMember>,
+    /// Of an enumeration of Rust, what it is one of.
+    pub variants: Option<Variants>,
+}
+
+/// Members of which one is there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Variants {
+    /// The member with the number that tells which; none if there is only one variant.
+    pub tag: Option<usize>,
+    /// Numbers and members; the member without a number is there at all other numbers.
+    pub members: Vec<(Option<u64>, usize)>,
 }
 
 /// A member of a record. A base class is one without a name.

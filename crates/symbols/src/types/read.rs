@@ -201,9 +201,9 @@ impl<'d> Reading<'d> {
             return Ok(Err(format!("{} {name}", keyword(entry.tag()))));
         }
         let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0).min(LARGEST);
-        let mut members = Vec::new();
-        self.children(&unit, at, |child| self.member(&unit, child, 0, &mut members))?;
-        Ok(Ok(RecordLayout { size, members }))
+        let mut layout = RecordLayout { size, members: Vec::new(), variants: None };
+        self.children(&unit, at, |child| self.member(&unit, child, 0, &mut layout))?;
+        Ok(Ok(layout))
     }
 
     /// Adds a member. `depth`: in how many variants of Rust's enumerations it is; these are
@@ -213,17 +213,28 @@ impl<'d> Reading<'d> {
         unit: &Unit<'d>,
         child: &Entry<'_, 'd>,
         depth: u32,
-        members: &mut Vec<RecordMember>,
+        layout: &mut RecordLayout,
     ) -> gimli::Result<()> {
         match child.tag() {
             c::DW_TAG_variant_part | c::DW_TAG_variant if depth < 2 => {
-                return self.children(unit, child.offset(), |inner| self.member(unit, inner, depth + 1, members));
+                let variants = layout.variants.get_or_insert_default();
+                if child.tag() == c::DW_TAG_variant {
+                    let number = child.attr(c::DW_AT_discr_value)?.and_then(|value| match value.value() {
+                        AttributeValue::Sdata(n) => Some(n as u64),
+                        _ => value.udata_value(),
+                    });
+                    variants.members.push((number, layout.members.len()));
+                }
+                return self.children(unit, child.offset(), |inner| self.member(unit, inner, depth + 1, layout));
+            }
+            c::DW_TAG_member if depth == 1 => {
+                layout.variants.get_or_insert_default().tag = Some(layout.members.len());
             }
             c::DW_TAG_member | c::DW_TAG_inheritance => {}
             _ => return Ok(()),
         }
         // A static member is a variable.
-        if members.len() >= MEMBERS || Self::flag(child, c::DW_AT_external)? {
+        if layout.members.len() >= MEMBERS || Self::flag(child, c::DW_AT_external)? {
             return Ok(());
         }
         let Some(ty) = self.reference(unit, child, c::DW_AT_type)? else { return Ok(()) };
@@ -243,7 +254,8 @@ impl<'d> Reading<'d> {
         };
         let unnamed = if depth == 0 { "" } else { "discriminant" };
         let name = self.text(unit, child, c::DW_AT_name)?.unwrap_or_else(|| unnamed.to_owned());
-        members.push(RecordMember { name, ty: value_of(data), text, bit, width: width.map(|width| width as u32) });
+        let width = width.map(|width| width as u32);
+        layout.members.push(RecordMember { name, ty: value_of(data), text, bit, width });
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType, Passed, TypeError};
 use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
+use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record, Variants};
 use sidestep_lang::script::program::{self, Convention, Parameter, Program, Signature, Symbol};
 
 use super::{attach, usdt};
@@ -238,7 +238,8 @@ impl Program for Programs {
             return Err("nothing is known of it".into());
         };
         let found = info.layout(at).map_err(|error| error.to_string())?;
-        let mut layout = Layout { size: found.size, align: 1, fields: Vec::new() };
+        let variants = found.variants.map(|of| Variants { tag: of.tag, fields: of.members });
+        let mut layout = Layout { size: found.size, align: 1, fields: Vec::new(), variants };
         for member in found.members {
             let ty = self.ctype(member.ty, object);
             self.depth += 1;

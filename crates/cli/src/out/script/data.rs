@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use sidestep_lang::script::ctype::{CType, Enum, Field, Net};
+use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Net, Variants};
 
 use super::value::{Names, Shown};
 use crate::out::json;
@@ -109,7 +109,11 @@ impl Names {
                 )
             }
             CType::Record(record) => {
-                let fields = self.layouts.get(&record.key()).map_or(&[][..], |layout| &layout.fields);
+                let layout = self.layouts.get(&record.key());
+                if let Some(variant) = layout.and_then(|layout| self.variant(layout, bytes, bit)) {
+                    return variant;
+                }
+                let fields = layout.map_or(&[][..], |layout| &layout.fields);
                 let mut members = Vec::new();
                 for Field { name, ty, bit: at, width } in fields {
                     match (self.at(ty, bytes, bit + at, *width), name) {
@@ -123,6 +127,30 @@ impl Names {
             CType::Net(of) => Shown::Text(net(*of, bytes.get((bit / 8) as usize..).unwrap_or_default()).into_bytes()),
             CType::Void | CType::Function => Shown::Bytes(Vec::new()),
         }
+    }
+
+    /// The variant that is there; `None`: the layout has none.
+    fn variant(&self, layout: &Layout, bytes: &[u8], bit: u64) -> Option<Shown> {
+        let Variants { tag, fields } = layout.variants.as_ref()?;
+        let at = match tag.and_then(|tag| layout.fields.get(tag)) {
+            Some(Field { ty, bit: at, .. }) => {
+                let width = 8 * self.size(ty);
+                let tag = bits(bytes, bit + at, width, false);
+                let is_it = |number: u64| bits(&number.to_le_bytes(), 0, width, false) == tag;
+                let known = fields.iter().find(|(number, _)| number.is_some_and(is_it));
+                known.or_else(|| fields.iter().find(|(number, _)| number.is_none()))?.1
+            }
+            None => fields.first()?.1,
+        };
+        let Field { name, ty, bit: at, .. } = layout.fields.get(at)?;
+        let inner = match self.at(ty, bytes, bit + at, None) {
+            // Rust has no names for them.
+            Shown::Members(members) if members.first().is_some_and(|(name, _)| name == "__0") => {
+                Shown::Tuple(members.into_iter().map(|(_, value)| value).collect())
+            }
+            inner => inner,
+        };
+        Some(Shown::Variant(name.clone(), Box::new(inner)))
     }
 
     fn size(&self, ty: &CType) -> u64 {

@@ -71,6 +71,8 @@ pub enum Shown {
     Members(Vec<(String, Shown)>),
     /// Elements.
     Elements(Vec<Shown>),
+    /// A variant of an enumeration of Rust with what it has: a tuple, or members.
+    Variant(String, Box<Shown>),
 }
 
 impl Shown {
@@ -101,6 +103,11 @@ impl Shown {
                     members.iter().map(|(name, value)| format!(".{} = {}", escape::row(name), value.text())).collect();
                 if list.is_empty() { "{ }".to_owned() } else { format!("{{ {} }}", list.join(", ")) }
             }
+            Shown::Variant(name, inner) => match &**inner {
+                Shown::Members(members) if members.is_empty() => escape::row(name).into_owned(),
+                Shown::Tuple(_) => format!("{}{}", escape::row(name), inner.text()),
+                _ => format!("{} {}", escape::row(name), inner.text()),
+            },
             Shown::Elements(list) => {
                 format!("[{}]", list.iter().map(Shown::text).collect::<Vec<_>>().join(","))
             }
@@ -141,6 +148,12 @@ impl Shown {
             Shown::Bool(truth) => truth.to_string(),
             Shown::Float(number) => number.json(),
             Shown::Members(members) => json::object(members.iter().map(|(name, value)| (name, value.json()))),
+            // As serde has it.
+            Shown::Variant(name, inner) => match &**inner {
+                Shown::Members(members) if members.is_empty() => json::string(name),
+                Shown::Tuple(parts) if parts.len() == 1 => json::object([(name, parts[0].json())]),
+                inner => json::object([(name, inner.json())]),
+            },
             // Without blanks, as bpftrace has them.
             Shown::Tuple(list) | Shown::Elements(list) => {
                 format!("[{}]", list.iter().map(Shown::json).collect::<Vec<_>>().join(","))
@@ -163,7 +176,7 @@ impl Shown {
             Shown::Bytes(bytes) => Printed::Bytes(bytes.clone()),
             Shown::Named(n, _) => Printed::Named(*n as u64, self.text()),
             Shown::Bool(truth) => Printed::Named((*truth).into(), self.text()),
-            Shown::Float(_) | Shown::Members(_) | Shown::Elements(_) => Printed::Own(self.text()),
+            Shown::Float(_) | Shown::Members(_) | Shown::Elements(_) | Shown::Variant(..) => Printed::Own(self.text()),
         }
     }
 }

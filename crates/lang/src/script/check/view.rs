@@ -115,13 +115,14 @@ impl Checker<'_> {
         })
     }
 
-    /// How many texts are in a record, none if it is one itself. In a union only one member is
-    /// what it says.
+    /// How many texts are in a record, none if it is one itself. Of the members of a
+    /// union or of variants only one is what it says.
     fn texts(&mut self, record: &Record, depth: u32) -> usize {
         if depth == DEPTH || record.name.starts_with("union") || self.text_shape(record).is_some() {
             return 0;
         }
-        let fields = self.known_layout(record).map_or(Vec::new(), |layout| layout.fields);
+        let layout = self.known_layout(record).filter(|layout| layout.variants.is_none());
+        let fields = layout.map_or(Vec::new(), |layout| layout.fields);
         let mut count = 0;
         for field in fields {
             count += match &field.ty {
