@@ -134,6 +134,7 @@ const RECIPES: &[Recipe] = &[
     recipe("passed", &["rustc", "-O", "-g", "--edition=2024"], &["passed.rs"]),
     recipe("texts-rust", &["rustc", "-O", "-g", "--edition=2024", "--crate-name=texts"], &["texts.rs"]),
     recipe("texts-cpp", &["g++", "-O2", "-g", "-std=c++17"], &["texts.cpp"]),
+    recipe("overloads", &["g++", "-O2", "-g"], &["overloads.cpp"]),
     recipe("words-musl", &["musl-gcc", "-O2", "-static"], &["words.c"]),
     recipe("grow", &["go", "build"], &["grow.go"]),
     recipe("nosplit", &["go", "build"], &["nosplit.go"]),

@@ -49,6 +49,19 @@ fn names_of_cxx_are_pasted_back() {
     assert_eq!(lines, sorted);
 }
 
+/// They were all listed by the same name.
+#[test]
+fn overloads_of_cxx_are_listed_with_their_parameters() {
+    let Some(path) = target("overloads") else { return };
+    let path = path.to_string_lossy();
+    let named = |name: &str| format!("uprobe:{path}:cpp:\"{name}\"");
+    let lines = listed(&["-l", &format!("uprobe:{path}:cpp:add*")]);
+    assert_eq!(lines, ["add(int, int)", "add(long, double)", "add_one"].map(named));
+    for line in &lines {
+        assert_eq!(listed(&["-l", line]), [line.as_str()]);
+    }
+}
+
 #[test]
 fn names_without_a_provider_are_looked_for_in_a_process() {
     let Some(path) = target("usdt") else { return };

@@ -5,8 +5,10 @@ use cpp_demangle::{DemangleOptions, Symbol};
 /// Longer names are left as they are: nobody types them, and demangling can make them much longer.
 const RAW_MAX: usize = 16 << 10;
 
-/// With parameters, as `c++filt` writes it; Rust without hash.
-pub(crate) fn full(raw: &str) -> Option<String> {
+/// A name with parameters, as `c++filt` writes it, or Rust's path without the hash; `None` if it is
+/// not mangled.
+#[must_use]
+pub fn full(raw: &str) -> Option<String> {
     demangle(raw, &DemangleOptions::new())
 }
 

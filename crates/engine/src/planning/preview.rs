@@ -1,13 +1,13 @@
 //! What a pattern means, and what would be done about it: nothing is touched.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use sidestep_isa::Va;
 use sidestep_plan::{Needs, Plan, explain};
 use sidestep_sys::Process;
 
-use crate::api::{Explained, Options, Pattern};
+use crate::api::{Explained, FuncPattern, Options, Pattern};
 use crate::error::SessionError;
 use crate::planning::placement::There;
 use crate::planning::surroundings::{self, Surroundings};
@@ -25,7 +25,8 @@ pub struct Listed {
     pub object: PathBuf,
     /// Raw symbol name.
     pub name: String,
-    /// Demangled name, where it differs.
+    /// Demangled name, where it differs; with parameters if others have the same one, or the
+    /// pattern has some.
     pub demangled: Option<String>,
     /// Link-time address.
     pub va: Va,
@@ -58,8 +59,28 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
         all.push(listed(&m.raw, &m.name));
         all.extend(m.aliases.iter().map(|(raw, name)| listed(raw, name)));
     }
+    let is_told = matches!(&pattern.func, FuncPattern::Name(name) if name.contains('('));
+    tell_overloads(&mut all, is_told);
     all.sort_by(|a, b| (&a.object, &a.name, a.va).cmp(&(&b.object, &b.name, b.va)));
     Ok(all)
+}
+
+/// Gives names of C++ their parameters where several functions of an object have the name, or
+/// `always`.
+fn tell_overloads(all: &mut [Listed], always: bool) {
+    let mut signatures: HashMap<(PathBuf, String), HashSet<String>> = HashMap::new();
+    for listed in all.iter() {
+        if let (Some(name), Some(full)) = (&listed.demangled, sidestep_symbols::demangled(&listed.name)) {
+            signatures.entry((listed.object.clone(), name.clone())).or_default().insert(full);
+        }
+    }
+    for listed in all {
+        let Some(name) = &listed.demangled else { continue };
+        let is_overloaded = |of: &HashSet<String>| always || of.len() > 1;
+        if signatures.get(&(listed.object.clone(), name.clone())).is_some_and(is_overloaded) {
+            listed.demangled = sidestep_symbols::demangled(&listed.name);
+        }
+    }
 }
 
 /// What would be written where, and why, for every match of a pattern. Touches no process.
