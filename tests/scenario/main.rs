@@ -24,6 +24,7 @@ mod events;
 mod faults;
 mod follow;
 mod generated;
+mod headers;
 mod hostile;
 mod imports;
 mod info;

@@ -181,7 +181,20 @@ pub struct Definitions {
 impl Default for Definitions {
     fn default() -> Definitions {
         let word = size_of::<usize>() as u8;
-        Definitions { word, layouts: Layouts::new(), typedefs: HashMap::new(), enums: Vec::new(), anonymous: 0 }
+        let (mut layouts, mut typedefs) = (Layouts::new(), HashMap::new());
+        if word == 8 {
+            // Nothing calculates with so many bits: its halves can be looked at.
+            let half = |name: &str, bit| Field {
+                name: name.to_owned(),
+                ty: CType::Int { bytes: 8, signed: false },
+                bit,
+                width: None,
+            };
+            let wide = Record { name: "__int128".into(), place: None };
+            layouts.insert(wide.key(), Layout { size: 16, align: 16, fields: vec![half("low", 0), half("high", 64)] });
+            typedefs.insert("__int128".to_owned(), CType::Record(wide));
+        }
+        Definitions { word, layouts, typedefs, enums: Vec::new(), anonymous: 0 }
     }
 }
 

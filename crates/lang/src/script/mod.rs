@@ -1,6 +1,7 @@
 //! The bpftrace language: scripts → eBPF programs and a description of what they print.
 
 pub mod ast;
+pub mod c;
 pub mod check;
 pub mod checked;
 pub mod config;

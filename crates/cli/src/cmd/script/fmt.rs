@@ -23,8 +23,8 @@ pub fn run(flags: &Script, source: &Source) -> anyhow::Result<ExitCode> {
         false => source.params.clone(),
     };
     let options = flags.more.options.clone();
-    let (parts, included) = (source.parts(), source.included());
-    let given = Given { params, options, parts, included, only_read: true, ..Given::default() };
+    let (parts, headers, included) = (source.parts(), source.headers(), source.included());
+    let given = Given { params, options, parts, headers, included, only_read: true, ..Given::default() };
     let parsed = parse_given(&source.text, &given).and_then(|_| format(source.own()));
     let text = match parsed {
         Ok(text) => text,

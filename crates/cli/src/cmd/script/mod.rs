@@ -9,6 +9,7 @@ mod run;
 mod selftest;
 mod source;
 mod start;
+mod system;
 mod types;
 mod usdt;
 
@@ -69,6 +70,7 @@ fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Resu
         environment,
         count_reads: flags.more.faults > 0,
         parts: source.parts(),
+        headers: source.headers(),
         included: source.included(),
         has_process: flags.target.is_given(),
         ..Given::default()

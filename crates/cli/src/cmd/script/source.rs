@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
+use sidestep_lang::script::c::Headers;
 use sidestep_lang::script::diagnostic::{Diagnostic, Span};
 use sidestep_lang::script::parser::{Import, imports, is_known_header};
 
+use super::system;
 use crate::cmd::usage;
 use crate::flags::script::Script;
 use crate::input;
@@ -32,6 +34,8 @@ pub struct Source {
     color: bool,
     /// The files that it takes in, in the order in which they are read.
     files: Vec<File>,
+    /// Headers of the system among them.
+    headers: Headers,
 }
 
 /// A file that a script takes in.
@@ -43,12 +47,15 @@ struct File {
     at: Range<usize>,
     /// How it was included, if it was.
     included: Option<String>,
+    /// A header of the system, made flat.
+    is_header: bool,
 }
 
 impl Source {
     /// A script that is no file.
     pub fn of(name: String, text: String) -> Source {
-        Source { name, text, params: Vec::new(), color: false, files: Vec::new() }
+        let headers = Headers::new(size_of::<usize>() as u8);
+        Source { name, text, params: Vec::new(), color: false, files: Vec::new(), headers }
     }
 
     /// The script that the command line names. An error that is the script's was said already:
@@ -90,7 +97,7 @@ impl Source {
             },
         };
         let color = When::now(flags.more.color);
-        let mut source = Source { name, text, params: words.collect(), color, files: Vec::new() };
+        let mut source = Source { params: words.collect(), color, ..Source::of(name, text) };
         let wanted =
             flags.more.include.iter().map(|path| Import { path: path.clone(), span: Span::default(), system: false });
         let wanted: Vec<Import> = wanted.chain(imports(&source.text)).collect();
@@ -126,14 +133,17 @@ impl Source {
         let Some(path) = std::iter::once(first.clone()).chain(places).find(|path| path.exists()) else {
             // Of a header of the system, the parser says what to do.
             return match import.system {
-                true => Ok(()),
+                true => {
+                    self.take_in_header(&import.path);
+                    Ok(())
+                }
                 // The library of bpftrace is a part of the language.
                 false if import.path == "stdlib" => Ok(()),
                 false if on_command_line && is_known_header(&import.path) => {
                     let start = self.text.len() + 1;
                     self.text.push_str(&format!("\n#include <{}>\n", import.path));
                     let (name, path, at) = (import.path.clone(), named.to_owned(), start..self.text.len());
-                    self.files.push(File { name, path, at, included: None });
+                    self.files.push(File { name, path, at, included: None, is_header: false });
                     Ok(())
                 }
                 false => Err(format!("failed to open file '{}': No such file or directory", first.display())),
@@ -158,7 +168,8 @@ impl Source {
         self.text.push('\n');
         self.text.push_str(&text);
         let name = path.display().to_string();
-        let file = File { name, path: known, at: start..self.text.len(), included };
+        let at = start..self.text.len();
+        let file = File { name, path: known, at, included, is_header: false };
         // It is known before those in it are read, so that two may name each other.
         let at = self.files.len();
         self.files.push(file);
@@ -168,6 +179,20 @@ impl Source {
         let file = self.files.remove(at);
         self.files.push(file);
         Ok(())
+    }
+
+    /// Reads a header of the system, and what it includes, if it is installed. Others may be known
+    /// to the parser.
+    fn take_in_header(&mut self, name: &str) {
+        if self.files.iter().any(|file| file.included.as_deref() == Some(name)) {
+            return;
+        }
+        let Some(flat) = self.headers.read(name, &mut system::find) else { return };
+        let start = self.text.len() + 1;
+        self.text.push('\n');
+        self.text.push_str(&flat);
+        let (path, at) = (PathBuf::from(name), start..self.text.len());
+        self.files.push(File { name: name.to_owned(), path, at, included: Some(name.to_owned()), is_header: true });
     }
 
     /// Reads the scripts of a folder.
@@ -201,6 +226,11 @@ impl Source {
     /// Where the files are that it takes in.
     pub fn parts(&self) -> Vec<Range<usize>> {
         self.files.iter().map(|file| file.at.clone()).collect()
+    }
+
+    /// Which of them are headers of the system.
+    pub fn headers(&self) -> Vec<Range<usize>> {
+        self.files.iter().filter(|file| file.is_header).map(|file| file.at.clone()).collect()
     }
 
     /// The names of those that were included.

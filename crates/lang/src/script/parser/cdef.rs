@@ -17,7 +17,7 @@ const LARGEST_ALIGN: u64 = 1 << 28;
 
 /// What attributes say of where members lie.
 #[derive(Clone, Copy)]
-struct Attributes {
+pub(super) struct Attributes {
     packed: bool,
     /// Bytes that the type, or the member, is aligned to at least.
     align: u64,
@@ -42,20 +42,36 @@ impl Parser<'_> {
     /// A definition, with its semicolon.
     pub(super) fn definition(&mut self) -> Parsed<()> {
         if self.eat_word("typedef")? {
+            self.attribute()?;
             let base = self.specifier()?;
+            self.attribute()?;
             loop {
                 let (name, ty) = self.declarator(base.clone())?;
                 if name.is_empty() {
                     return Err(self.unexpected(", expecting identifier"));
                 }
                 self.types.typedefs.insert(name, ty);
+                self.attribute()?;
                 if !self.eat(",")? {
                     break;
                 }
             }
             return self.expect(";");
         }
-        self.specifier()?;
+        let base = self.specifier()?;
+        // A variable of the type means nothing here. Names that no `;` follows are attach points.
+        let names_one = match self.peek()? {
+            TokenKind::Punct("*" | "(") => true,
+            TokenKind::Ident(_) => matches!(self.peek_at(1)?.kind, TokenKind::Punct(";" | "[")),
+            _ => false,
+        };
+        if names_one {
+            self.declarator(base.clone())?;
+            while self.eat(",")? {
+                self.declarator(base.clone())?;
+            }
+            return self.expect(";");
+        }
         // bpftrace does not ask for one.
         self.eat(";")?;
         Ok(())
@@ -73,7 +89,16 @@ impl Parser<'_> {
             }
         }
         if self.eat_word("enum")? {
-            return self.enumeration();
+            let ty = self.enumeration()?;
+            self.qualifiers()?;
+            return Ok(ty);
+        }
+        if self.eat_word("_Atomic")? {
+            self.expect("(")?;
+            let base = self.deeper(Parser::specifier)?;
+            let (_, ty) = self.declarator(base)?;
+            self.expect(")")?;
+            return Ok(ty);
         }
         let mut words = Vec::new();
         while let TokenKind::Ident(word) = self.peek()?.clone() {
@@ -81,7 +106,7 @@ impl Parser<'_> {
             let complete = words.iter().map(String::as_str).chain([&*word]).collect::<Vec<_>>();
             let is_part = CType::named(&complete, self.types.word).is_some()
                 || words.is_empty()
-                || matches!(&*word, "long" | "short" | "int" | "char" | "unsigned" | "signed" | "double");
+                || matches!(&*word, "long" | "short" | "int" | "char" | "unsigned" | "signed" | "double" | "__int128");
             if !is_part {
                 break;
             }
@@ -92,7 +117,9 @@ impl Parser<'_> {
         let span = start.to(self.last);
         let list: Vec<&str> = words.iter().map(String::as_str).collect();
         let known = CType::named(&list, self.types.word).or_else(|| match *list {
-            [name] => self.types.typedefs.get(name).cloned(),
+            [name] | ["unsigned" | "signed", name @ "__int128"] | [name @ "__int128", "unsigned" | "signed"] => {
+                self.types.typedefs.get(name).cloned()
+            }
             _ => None,
         });
         match (known, &*list) {
@@ -102,66 +129,7 @@ impl Parser<'_> {
         }
     }
 
-    pub(super) fn qualifiers(&mut self) -> Parsed<()> {
-        let words = ["const", "volatile", "restrict", "__restrict"];
-        while matches!(self.peek()?, TokenKind::Ident(word) if words.contains(&&**word)) {
-            self.next()?;
-        }
-        Ok(())
-    }
-
-    /// Stars, a name, and lengths behind it; the name may be missing.
-    pub(super) fn declarator(&mut self, base: CType) -> Parsed<(String, CType)> {
-        let mut ty = base;
-        self.qualifiers()?;
-        while self.eat("*")? {
-            ty = CType::Pointer(Box::new(ty));
-            self.qualifiers()?;
-        }
-        if self.eat("(")? {
-            return self.function_pointer();
-        }
-        let name = match self.peek()?.clone() {
-            TokenKind::Ident(name) => {
-                self.next()?;
-                name
-            }
-            _ => String::new(),
-        };
-        let mut lengths = Vec::new();
-        while self.eat("[")? {
-            lengths.push(if self.is("]")? { 0 } else { self.length()? });
-            self.expect("]")?;
-        }
-        for length in lengths.into_iter().rev() {
-            ty = CType::Array(Box::new(ty), length);
-        }
-        Ok((name, ty))
-    }
-
-    /// `*name)(…)`: whatever it takes.
-    fn function_pointer(&mut self) -> Parsed<(String, CType)> {
-        self.expect("*")?;
-        let TokenKind::Ident(name) = self.peek()?.clone() else {
-            return Err(self.unexpected(", expecting identifier"));
-        };
-        self.next()?;
-        self.expect(")")?;
-        self.expect("(")?;
-        let mut open = 1;
-        while open > 0 {
-            match self.peek()? {
-                TokenKind::Punct("(") => open += 1,
-                TokenKind::Punct(")") => open -= 1,
-                TokenKind::End => return Err(self.unexpected(", expecting )")),
-                _ => {}
-            }
-            self.next()?;
-        }
-        Ok((name, CType::Pointer(Box::new(CType::Function))))
-    }
-
-    fn length(&mut self) -> Parsed<u64> {
+    pub(super) fn length(&mut self) -> Parsed<u64> {
         let expr = self.expr()?;
         self.constant(&expr, &[])
     }
@@ -181,6 +149,8 @@ impl Parser<'_> {
                 let chosen = if self.constant(cond, own)? != 0 { then } else { otherwise };
                 Some(self.constant(chosen, own)?)
             }
+            ExprKind::SizeOf(of) => self.size_of(of),
+            ExprKind::Cast(to, of) => self.cast_constant(to, self.constant(of, own)?),
             ExprKind::Binary(op, a, b) => fold(*op, false, self.constant(a, own)?, self.constant(b, own)?),
             _ => None,
         };
@@ -227,14 +197,14 @@ impl Parser<'_> {
 
     /// Any number of `__attribute__((…))`. Those that are neither `packed` nor `aligned(N)` say
     /// nothing about where members lie.
-    fn attribute(&mut self) -> Parsed<Attributes> {
+    pub(super) fn attribute(&mut self) -> Parsed<Attributes> {
         let mut found = Attributes { packed: false, align: 1 };
         loop {
             if self.eat_word("__packed")? {
                 found.packed = true;
                 continue;
             }
-            if !self.eat_word("__attribute__")? {
+            if !self.eat_word("__attribute__")? && !self.eat_word("__attribute")? {
                 return Ok(found);
             }
             self.expect("(")?;
@@ -273,6 +243,7 @@ impl Parser<'_> {
             let start = self.peek_at(0)?.span;
             let before = self.attribute()?;
             let base = self.specifier()?;
+            let before = before.and(self.attribute()?);
             if self.is("}")? || self.is(";")? {
                 self.eat(";")?;
                 members.push(Member {

@@ -1,7 +1,7 @@
 //! What begins with `#`: `#define NAME VALUE`, `#define NAME TYPE`, `#include "FILE"` and what
-//! guards a header.
+//! chooses lines: `#if` and the like.
 
-use super::super::ast::{Expr, ExprKind};
+use super::super::ast::{Expr, ExprKind, UnaryOp};
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::token::TokenKind;
 use super::{Parsed, Parser};
@@ -37,17 +37,33 @@ impl Parser<'_> {
             },
             Some(word @ ("ifdef" | "ifndef")) => {
                 let name = line.trim_start().strip_prefix(word).unwrap_or_default();
-                self.conditional(word == "ifdef", name, end);
+                let is_defined = self.is_defined(name.trim());
+                if is_defined == (word == "ifdef") {
+                    self.lexer.seek(end)
+                } else {
+                    self.skip_branch(end)?
+                }
                 return Ok(true);
             }
-            Some("else") => {
-                self.skip_branch(end);
+            Some("if") => {
+                let holds = self.holds(line.trim_start().strip_prefix("if").unwrap_or_default(), span)?;
+                if holds {
+                    self.lexer.seek(end)
+                } else {
+                    self.skip_branch(end)?
+                }
+                return Ok(true);
+            }
+            Some("else" | "elif") => {
+                self.skip_branches(end);
                 return Ok(true);
             }
             Some("endif" | "pragma" | "undef") => {}
             _ => {
                 let error = Diagnostic::error(span, "this line is not understood");
-                return Err(error.hint("there are #define NAME VALUE, #include, #ifdef, #ifndef, #else and #endif"));
+                return Err(
+                    error.hint("there are #define NAME VALUE, #include, #if, #ifdef, #ifndef, #elif, #else and #endif")
+                );
             }
         }
         self.lexer.seek(end);
@@ -100,6 +116,11 @@ impl Parser<'_> {
         let kind = match value.kind {
             ExprKind::Str(text) => ExprKind::Str(text),
             _ => match self.constant(&value, &[]) {
+                // It has a sign.
+                Ok(number) if matches!(value.kind, ExprKind::Unary(UnaryOp::Negate, _)) => {
+                    let of = Expr { kind: ExprKind::Int(number.wrapping_neg()), span: value.span };
+                    ExprKind::Unary(UnaryOp::Negate, Box::new(of))
+                }
                 Ok(number) => ExprKind::Int(number),
                 Err(error) => {
                     let error = Diagnostic::error(error.span, "a constant number or a string is expected here");

@@ -67,37 +67,9 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `#ifdef NAME`, `#ifndef NAME`: goes on behind the line, or behind its `#else` or `#endif`.
-    pub(super) fn conditional(&mut self, wanted: bool, name: &str, end: usize) {
-        let name = name.trim();
-        if (self.defines.contains_key(name) || self.types.typedefs.contains_key(name)) == wanted {
-            self.lexer.seek(end);
-        } else {
-            self.skip_branch(end);
-        }
-    }
-
-    /// Goes on behind the `#else` or `#endif` that ends what begins here.
-    pub(super) fn skip_branch(&mut self, from: usize) {
-        let (mut at, mut depth) = (from, 0);
-        for line in self.source[from..].split_inclusive('\n') {
-            at += line.len();
-            let word = line.trim_start().strip_prefix('#').unwrap_or_default().trim_start();
-            if word.starts_with("if") {
-                depth += 1;
-            } else if depth == 0 && (word.starts_with("endif") || word.starts_with("else")) {
-                break;
-            } else if word.starts_with("endif") {
-                depth -= 1;
-            }
-        }
-        self.lexer.seek(at);
-    }
-
     /// What is wrong with a header that was not found.
     pub(super) fn no_header(span: Span) -> Diagnostic {
-        let message = "this header is not read: types come from the program's debug information";
-        Diagnostic::error(span, message)
-            .hint("leave the line out, or say where it is with -I DIR; what is missing can be declared in the script")
+        let error = Diagnostic::error(span, "this header is not found");
+        error.hint("leave the line out, or say where it is with -I DIR; what is missing can be declared in the script")
     }
 }

@@ -1,9 +1,12 @@
 //! Words → syntax tree: blocks and statements.
 
 mod advice;
+mod branch;
 mod cdef;
+mod declarator;
 mod directive;
 mod expr;
+mod external;
 mod function;
 mod header;
 mod import;
@@ -42,6 +45,8 @@ pub struct Given {
     /// Where in the source the files are that the script takes in, in the order in which they are
     /// read. They are behind its own text.
     pub parts: Vec<Range<usize>>,
+    /// Which of these are headers of the system, made flat by [`super::c::Headers`].
+    pub headers: Vec<Range<usize>>,
     /// The names of those that were included.
     pub included: Vec<String>,
     /// Nothing is run: probes of the kernel are attach points, too, and headers may be missing.
@@ -71,7 +76,11 @@ pub fn parse_given(source: &str, given: &Given) -> Result<Script, Diagnostic> {
         parser.source = &source[..part.end];
         parser.lexer = Lexer::new(parser.source);
         parser.lexer.seek(part.start);
-        parser.script(&mut script, true)?;
+        if given.headers.contains(part) {
+            parser.header()?;
+        } else {
+            parser.script(&mut script, true)?;
+        }
     }
     parser.source = &source[..own];
     parser.lexer = Lexer::new(parser.source);

@@ -1,0 +1,346 @@
+//! Headers of C, made flat: what their `#include`, `#if` and macros come to.
+//!
+//! A header of the system is more than declarations. [`Headers::read`] makes of it, and of all that
+//! it includes, one text without directives but `#define NAME NUMBER` and `#define NAME "TEXT"`,
+//! which the parser reads. Nothing is opened here: the caller finds the files.
+
+mod condition;
+mod macros;
+mod words;
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use macros::{Macro, Macros};
+use words::{Kind, Word, character, integer, lines, words};
+
+/// A header that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// As it is written.
+    pub name: &'a str,
+    /// `"NAME"`: first beside this file.
+    pub beside: Option<&'a str>,
+    /// `#include_next`: behind the folder that this file was found in.
+    pub behind: Option<&'a str>,
+}
+
+/// A header that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its path.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// Headers within headers at most.
+const NESTED: usize = 100;
+/// Bytes of all headers together at most, when they are flat.
+const LARGEST: usize = 16 << 20;
+
+/// Headers that were read so far, and the macros that they have defined.
+#[derive(Clone, Debug)]
+pub struct Headers {
+    macros: Macros,
+    /// Files with `#pragma once`.
+    once: HashSet<String>,
+    /// Macros of the files, in the order of their definitions.
+    defined: Vec<String>,
+    /// Declarations.
+    out: String,
+}
+
+/// The state of an `#if`: whether its lines count, and whether some branch did.
+#[derive(Clone, Copy)]
+struct Branch {
+    counts: bool,
+    done: bool,
+}
+
+impl Headers {
+    /// None was read. `word`: bytes of a pointer.
+    #[must_use]
+    pub fn new(word: u8) -> Headers {
+        let mut headers =
+            Headers { macros: Macros::default(), once: HashSet::new(), defined: Vec::new(), out: String::new() };
+        let (long, size) = if word == 8 { ("long", "8") } else { ("int", "4") };
+        let isa = match std::env::consts::ARCH {
+            "x86" => "__i386__".to_owned(),
+            name => format!("__{name}__"),
+        };
+        // As clang has them.
+        let all = format!(
+            "__STDC__ 1\n__STDC_VERSION__ 201710L\n__STDC_HOSTED__ 1\n__GNUC__ 4\n__GNUC_MINOR__ 2\n__clang__ 1\n__signed__ signed\n__signed signed\n\
+             __linux__ 1\n__unix__ 1\n__ELF__ 1\n__CHAR_BIT__ 8\n{isa} 1\n__SIZEOF_INT__ 4\n__SIZEOF_SHORT__ 2\n\
+             __SIZEOF_LONG__ {size}\n__SIZEOF_POINTER__ {size}\n__SIZEOF_LONG_LONG__ 8\n__INT_MAX__ 2147483647\n\
+             __SIZE_TYPE__ unsigned {long}\n__PTRDIFF_TYPE__ {long}\n__WCHAR_TYPE__ int\n__WINT_TYPE__ unsigned int\n\
+             __BYTE_ORDER__ 1234\n__ORDER_LITTLE_ENDIAN__ 1234\n__ORDER_BIG_ENDIAN__ 4321\n\
+             __LONG_LONG_MAX__ 9223372036854775807LL\n__INTPTR_TYPE__ {long}\n__UINTPTR_TYPE__ unsigned {long}\n{}",
+            if word == 8 {
+                "__LP64__ 1\n_LP64 1\n__LONG_MAX__ 9223372036854775807L\n"
+            } else {
+                "__LONG_MAX__ 2147483647L\n"
+            }
+        );
+        for line in all.lines() {
+            headers.define(&words(line), false);
+        }
+        headers
+    }
+
+    /// Reads a header, and gives what it declares beyond those that were read before.
+    ///
+    /// `find` opens it, and those that it includes. What is not found is left out: the compiler has
+    /// headers of its own, whose types the language knows.
+    pub fn read(&mut self, name: &str, find: &mut dyn FnMut(&Wanted) -> Option<Found>) -> Option<String> {
+        self.out.clear();
+        self.defined.clear();
+        let found = find(&Wanted { name, beside: None, behind: None })?;
+        self.file(&found, find, 0);
+        let mut flat = std::mem::take(&mut self.out);
+        for name in std::mem::take(&mut self.defined) {
+            if let Some(value) = self.constant(&name) {
+                let _ = writeln!(flat, "#define {name} {value}");
+            }
+        }
+        Some(flat)
+    }
+
+    /// The number or text that a macro without parameters stands for.
+    fn constant(&self, name: &str) -> Option<String> {
+        let body = self.macros.0.get(name).filter(|known| known.parameters.is_none())?.body.clone();
+        let made = self.macros.expand(body);
+        match &made[..] {
+            [] => None,
+            [text] if text.kind == Kind::Text => Some(text.text.clone()),
+            all if all.iter().any(|word| word.kind == Kind::Name) => None,
+            all => {
+                let is_unsigned = |word: &Word| word.kind == Kind::Number && word.text.contains(['u', 'U']);
+                let value = condition::value(all)?;
+                Some(if all.iter().any(is_unsigned) { (value as u64).to_string() } else { value.to_string() })
+            }
+        }
+    }
+
+    fn define(&mut self, line: &[Word], is_files: bool) {
+        let Some((name, found)) = Macro::parse(line) else { return };
+        if is_files {
+            self.defined.push(name.clone());
+        }
+        self.macros.0.insert(name, found);
+    }
+
+    fn file(&mut self, of: &Found, find: &mut dyn FnMut(&Wanted) -> Option<Found>, depth: usize) {
+        if depth > NESTED || self.out.len() > LARGEST || self.once.contains(&of.path) {
+            return;
+        }
+        let mut branches: Vec<Branch> = Vec::new();
+        let mut waiting = Vec::new();
+        for line in lines(&of.text) {
+            let counts = branches.iter().all(|branch| branch.counts);
+            let Some(directive) = line.trim_start().strip_prefix('#') else {
+                if counts {
+                    waiting.extend(words(&line).into_iter().map(|word| Word { spaced: true, ..word }));
+                }
+                continue;
+            };
+            let rest = words(directive);
+            let Some((word, rest)) = rest.split_first() else { continue };
+            if self.branch(&word.text, rest, counts, &mut branches) || !counts {
+                continue;
+            }
+            match &*word.text {
+                "define" | "undef" | "include" | "include_next" => self.declare(&mut waiting),
+                _ => {}
+            }
+            match &*word.text {
+                "define" => self.define(rest, true),
+                "undef" => {
+                    rest.first().map(|name| self.macros.0.remove(&name.text));
+                }
+                "include" | "include_next" => {
+                    let expanded = self.macros.expand(rest.to_vec());
+                    let written: String = expanded.iter().map(|word| &*word.text).collect();
+                    let name = written.trim_matches(['<', '>', '"']);
+                    let beside = written.starts_with('"').then_some(&*of.path);
+                    let behind = (word.text == "include_next").then_some(&*of.path);
+                    if let Some(found) = find(&Wanted { name, beside, behind }) {
+                        self.file(&found, find, depth + 1);
+                    }
+                }
+                "pragma" if rest.first().is_some_and(|word| word.text == "once") => {
+                    self.once.insert(of.path.clone());
+                }
+                _ => {}
+            }
+        }
+        self.declare(&mut waiting);
+    }
+
+    /// Takes a directive that chooses lines; `false`: it is another one.
+    fn branch(&self, word: &str, rest: &[Word], counts: bool, branches: &mut Vec<Branch>) -> bool {
+        let is_defined = || rest.first().is_some_and(|name| self.macros.0.contains_key(&name.text));
+        match word {
+            "if" | "ifdef" | "ifndef" => {
+                let holds = counts
+                    && match word {
+                        "if" => self.holds(rest),
+                        "ifdef" => is_defined(),
+                        _ => !is_defined(),
+                    };
+                branches.push(Branch { counts: holds, done: holds });
+            }
+            "elif" | "else" => {
+                let outer = branches.len().saturating_sub(1);
+                let counts = branches.iter().take(outer).all(|branch| branch.counts);
+                let done = branches.last().is_none_or(|branch| branch.done);
+                let holds = !done && counts && (word == "else" || self.holds(rest));
+                if let Some(last) = branches.last_mut() {
+                    *last = Branch { counts: holds, done: done || holds };
+                }
+            }
+            "endif" => {
+                branches.pop();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn holds(&self, line: &[Word]) -> bool {
+        let known = answered(line, &|name| self.macros.0.contains_key(name));
+        let expanded = self.macros.expand(known);
+        // A macro may stand for `defined X`.
+        let expanded = answered(&expanded, &|name| self.macros.0.contains_key(name));
+        condition::value(&expanded).is_some_and(|value| value != 0)
+    }
+
+    /// Writes out words that are no directives, so that the parser can read each.
+    fn declare(&mut self, waiting: &mut Vec<Word>) {
+        if waiting.is_empty() {
+            return;
+        }
+        for word in self.macros.expand(std::mem::take(waiting)) {
+            let text = match word.kind {
+                // The language writes neither suffixes nor characters, and has no such numbers.
+                Kind::Number => integer(&word.text).unwrap_or(0).to_string(),
+                Kind::Char => character(&word.text).to_string(),
+                Kind::Text => "\"\"".to_owned(),
+                Kind::Sign if matches!(&*word.text, "\\" | "#" | "$" | "@" | "`") => continue,
+                _ => word.text,
+            };
+            self.out.push_str(&text);
+            self.out.push(if matches!(&*text, ";" | "}") { '\n' } else { ' ' });
+        }
+        self.out.push('\n');
+    }
+}
+
+/// Whether the condition behind `#if` of a script holds. `number`: what a name stands for, if it is
+/// defined; not every name is a number. `None`: it is no condition.
+#[must_use]
+pub fn holds(line: &str, number: &dyn Fn(&str) -> Option<Option<u64>>) -> Option<bool> {
+    let line = lines(line).join(" ");
+    let known = answered(&words(&line), &|name| number(name).is_some());
+    let valued = known.into_iter().map(|word| match number(&word.text).flatten() {
+        Some(n) if word.kind == Kind::Name => Word::new(Kind::Number, &n.to_string()),
+        _ => word,
+    });
+    condition::value(&valued.collect::<Vec<_>>()).map(|value| value != 0)
+}
+
+/// `defined X`, `defined(X)` and `__has_…(…)` with their answers in place.
+fn answered(line: &[Word], is_defined: &dyn Fn(&str) -> bool) -> Vec<Word> {
+    let mut made = Vec::new();
+    let mut at = 0;
+    while let Some(word) = line.get(at) {
+        at += 1;
+        let open = line.get(at).is_some_and(|next| next.is("("));
+        let truth = |holds: bool| Word::new(Kind::Number, if holds { "1" } else { "0" });
+        if word.text == "defined" {
+            let name = line.get(at + usize::from(open));
+            made.push(truth(name.is_some_and(|name| is_defined(&name.text))));
+            at += if open { 3 } else { 1 };
+        } else if word.text.starts_with("__has_") && open {
+            // There are no headers, attributes or functions of compilers here.
+            let end = line[at..].iter().position(|word| word.is(")"));
+            at += end.map_or(1, |end| end + 1);
+            made.push(truth(false));
+        } else {
+            made.push(word.clone());
+        }
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What files come to; the first one is read.
+    fn flat(files: &[(&str, &str)]) -> String {
+        let mut find = |wanted: &Wanted| {
+            let found = files.iter().find(|(name, _)| *name == wanted.name)?;
+            Some(Found { path: found.0.to_owned(), text: found.1.to_owned() })
+        };
+        let read = Headers::new(8).read(files[0].0, &mut find).unwrap();
+        read.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn macros_are_replaced_as_in_c() {
+        for (text, wanted) in [
+            ("#define N 3\nint a[N];", "int a [ 3 ] ; #define N 3"),
+            ("#define F(a, b) a##b int\nF(x, y) z;", "xy int z ;"),
+            ("#define f(x) x + f(x)\nf(1);", "1 + f ( 1 ) ;"),
+            ("#define G(...) g(__VA_ARGS__)\nG(1, (2, 3));", "g ( 1 , ( 2 , 3 ) ) ;"),
+            ("#define E(f, ...) e(f, ##__VA_ARGS__)\nE(1); E(1, 2);", "e ( 1 ) ; e ( 1 , 2 ) ;"),
+            ("#define A B\n#define B A\nA;", "A ;"),
+            ("#define EMPTY\n#define T(x) x EMPTY y\nT(EMPTY z);", "z y ;"),
+            ("#define C(x) \\\n  x\nC('\\n') /* a\n b */ 0x1FUL 1.5f;", "10 31 0 ;"),
+            ("#define B (~0)", "#define B -1"),
+            ("#define S \"a\" \n#define M (1 << 4 | 2)\n#define U unknown(1)", "#define S \"a\" #define M 18"),
+        ] {
+            assert_eq!(flat(&[("a.h", text)]), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn branches_are_chosen_as_in_c() {
+        for (condition, holds) in [
+            ("1 + 2 * 3 == 7 && !(4 > 5)", true),
+            ("defined(X) && X >= 20 || defined Y", true),
+            ("defined Y", false),
+            ("unknown", false),
+            ("X ? 0 : 1", false),
+            ("__has_include(<a.h>) || 'a' != 97", false),
+            ("-1 < 0x10u", true),
+            ("1 / 0", false),
+        ] {
+            let text = format!("#define X 20L\n#if {condition}\nyes;\n#elif 1\nno;\n#else\nnever;\n#endif\n");
+            let wanted = if holds { "yes ;" } else { "no ;" };
+            assert!(flat(&[("a.h", &text)]).starts_with(wanted), "{condition}");
+        }
+    }
+
+    #[test]
+    fn headers_are_included_where_they_stand() {
+        let inner = "#ifndef INNER\n#define INNER\ntypedef TYPE inner;\n#endif\n";
+        let outer = "#define TYPE long\n#include <inner.h>\n#include \"inner.h\"\n#include <none.h>\ninner x;";
+        assert_eq!(flat(&[("a.h", outer), ("inner.h", inner)]), "typedef long inner ; inner x ;");
+    }
+
+    #[test]
+    fn a_condition_of_a_script_knows_its_constants() {
+        let number = |name: &str| match name {
+            "N" => Some(Some(3)),
+            "TEXT" => Some(None),
+            _ => None,
+        };
+        let holds = |line: &str| super::holds(line, &number);
+        assert_eq!(holds("defined(N) && N > 2 // why"), Some(true));
+        assert_eq!(holds("defined TEXT && !defined(OTHER)"), Some(true));
+        assert_eq!((holds("N - 3"), holds("N +"), holds("")), (Some(false), None, None));
+    }
+}
