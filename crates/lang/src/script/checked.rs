@@ -95,6 +95,10 @@ pub struct Config {
     pub trailer: String,
     /// Reads of numbers that fail are counted, as those of texts always are.
     pub count_reads: bool,
+    /// Functions may be called that change the program (`--unsafe`).
+    pub allow_unsafe: bool,
+    /// Settings that mean nothing here, as they were made.
+    pub unused: Vec<(&'static str, String)>,
     /// The map that `tseries` takes the time from, in nanoseconds since 1970, instead of the clock:
     /// for tests of scripts (`BPFTRACE_DUMMY_TS_MAP=@name`).
     pub series_clock: Option<String>,
@@ -123,6 +127,8 @@ impl Default for Config {
             stack_mode: StackMode::Bpftrace,
             trailer: "..".to_owned(),
             count_reads: false,
+            allow_unsafe: false,
+            unused: Vec::new(),
             series_clock: None,
         }
     }

@@ -57,27 +57,87 @@ const A_NUMBER: &str = "a number";
 /// Whether something is done.
 const A_BOOL: &str = "true, false, 1 or 0";
 
-/// Settings of bpftrace about the kernel's machinery, or about what is not limited here, and their
-/// values: they mean nothing.
-const WITHOUT_MEANING: &[(&str, &str)] = &[
-    ("cache_user_symbols", "PER_PID, PER_PROGRAM, NONE, true, false, 1 or 0"),
-    ("lazy_symbolication", A_BOOL),
-    ("log_size", A_NUMBER),
-    ("max_ast_nodes", A_NUMBER),
-    ("max_bpf_progs", A_NUMBER),
-    ("max_probes", A_NUMBER),
-    ("max_type_res_iterations", A_NUMBER),
-    ("on_stack_limit", A_NUMBER),
-    ("perf_rb_pages", A_NUMBER),
-    ("unstable_addr", UNSTABLE),
-    ("unstable_dw_ustack", UNSTABLE),
-    ("unstable_import", UNSTABLE),
-    ("unstable_import_statement", UNSTABLE),
-    ("unstable_map_decl", UNSTABLE),
-    ("unstable_tseries", UNSTABLE),
-    ("unstable_typeinfo", UNSTABLE),
-    ("use_blazesym", A_BOOL),
+/// A setting of bpftrace about the kernel's machinery, or about what is not limited here: it is
+/// checked and told, and means nothing.
+struct Unused {
+    name: &'static str,
+    values: &'static str,
+    default: &'static str,
+}
+
+const fn unused(name: &'static str, values: &'static str, default: &'static str) -> Unused {
+    Unused { name, values, default }
+}
+
+const UNUSED: [Unused; 19] = [
+    unused("cache_user_symbols", "PER_PID, PER_PROGRAM, NONE, true, false, 1 or 0", "PER_PID"),
+    unused("cpp_demangle", "true: names are always demangled", "true"),
+    unused("lazy_symbolication", A_BOOL, "true"),
+    // No program is given to the kernel.
+    unused("license", LICENSES, "GPL"),
+    unused("log_size", A_NUMBER, "1000000"),
+    unused("max_ast_nodes", A_NUMBER, "0"),
+    unused("max_bpf_progs", A_NUMBER, "1024"),
+    unused("max_probes", A_NUMBER, "1024"),
+    unused("max_type_res_iterations", A_NUMBER, "0"),
+    unused("on_stack_limit", A_NUMBER, "32"),
+    unused("perf_rb_pages", A_NUMBER, "0"),
+    unused("unstable_addr", UNSTABLE, "warn"),
+    unused("unstable_dw_ustack", UNSTABLE, "warn"),
+    unused("unstable_import", UNSTABLE, "warn"),
+    unused("unstable_import_statement", UNSTABLE, "error"),
+    unused("unstable_map_decl", UNSTABLE, "warn"),
+    unused("unstable_tseries", UNSTABLE, "warn"),
+    unused("unstable_typeinfo", UNSTABLE, "error"),
+    unused("use_blazesym", A_BOOL, "true"),
 ];
+
+/// The settings of `print(config)`, in bpftrace's order.
+pub const TOLD: [&str; 21] = [
+    "cpp_demangle",
+    "lazy_symbolication",
+    "print_maps_on_exit",
+    "use_blazesym",
+    "show_debug_info",
+    "log_size",
+    "max_bpf_progs",
+    "max_cat_bytes",
+    "max_map_keys",
+    "max_probes",
+    "max_strlen",
+    "on_stack_limit",
+    "perf_rb_pages",
+    "str_trunc_trailer",
+    "unstable_import_statement",
+    "unstable_tseries",
+    "unstable_typeinfo",
+    "unstable_dw_ustack",
+    "missing_probes",
+    "stack_mode",
+    "license",
+];
+
+impl Unused {
+    fn takes(&self, value: &str) -> bool {
+        match self.values {
+            A_NUMBER => value.parse::<u64>().is_ok(),
+            LICENSES => LICENSES.split(", ").any(|license| license == value),
+            _ if self.name == "cpp_demangle" => matches!(value, "true" | "1"),
+            values => values.replace(" or ", ", ").split(", ").any(|known| known == value),
+        }
+    }
+
+    fn told(&self, value: &str) -> Told {
+        match (self.values, value) {
+            (A_NUMBER, value) => Told::Number(value.parse().unwrap_or(0)),
+            (A_BOOL, value) => Told::Bool(matches!(value, "true" | "1")),
+            _ if self.name == "cpp_demangle" => Told::Bool(true),
+            (UNSTABLE, "true" | "1") => Told::Text("enable".to_owned()),
+            (UNSTABLE, "false" | "0") => Told::Text("error".to_owned()),
+            (_, value) => Told::Text(value.to_owned()),
+        }
+    }
+}
 
 /// What is done about a feature that may change: nothing here.
 const UNSTABLE: &str = "enable, warn, error, true, false, 1 or 0";
@@ -134,7 +194,11 @@ impl Config {
                 StackMode::Raw => "raw",
                 StackMode::BuildId => "build_id",
             }),
-            _ => return None,
+            name => {
+                let known = UNUSED.iter().find(|known| known.name == name)?;
+                let set = self.unused.iter().rev().find(|(set, _)| *set == name);
+                known.told(set.map_or(known.default, |(_, value)| value))
+            }
         })
     }
 
@@ -154,8 +218,6 @@ impl Config {
         match (name, number, value) {
             ("max_strlen", Some(n @ 1..=16384), _) => self.max_strlen = n as usize,
             ("max_cat_bytes", Some(n @ 1..=16_777_216), _) => self.max_cat_bytes = n,
-            ("license", ..) if LICENSES.split(", ").any(|license| license == value) => {}
-            ("license", ..) => return Err(NoSetting::Value(LICENSES)),
             ("max_map_keys", Some(n @ 1..=10_000_000), _) => self.max_map_keys = n as u32,
             ("print_maps_on_exit", Some(1), _) | ("print_maps_on_exit", _, "true") => self.print_maps_on_exit = true,
             ("print_maps_on_exit", Some(0), _) | ("print_maps_on_exit", _, "false") => self.print_maps_on_exit = false,
@@ -170,16 +232,16 @@ impl Config {
             ("stack_mode", _, "raw") => self.stack_mode = StackMode::Raw,
             ("dummy_ts_map", ..) => self.series_clock = Some(value.trim_start_matches('@').to_owned()),
             ("str_trunc_trailer", ..) => value.clone_into(&mut self.trailer),
-            ("cpp_demangle", _, "true" | "1") => {}
-            ("cpp_demangle", ..) => return Err(NoSetting::Value("true: names are always demangled")),
             // Any name; it has no effect in bpftrace either.
             ("symbol_source", ..) => {}
             (name, ..) if ENVIRONMENT.contains(&name) => return Err(NoSetting::Environment),
             (name, ..) => {
-                if let Some((_, values)) = WITHOUT_MEANING.iter().find(|(known, _)| *known == name) {
-                    let is_one = values.replace(" or ", ", ").split(", ").any(|known| known == value);
-                    let fits = if *values == A_NUMBER { number.is_some() } else { is_one };
-                    return if fits { Ok(()) } else { Err(NoSetting::Value(values)) };
+                if let Some(known) = UNUSED.iter().find(|known| known.name == name) {
+                    if !known.takes(value) {
+                        return Err(NoSetting::Value(known.values));
+                    }
+                    self.unused.push((known.name, value.to_owned()));
+                    return Ok(());
                 }
                 let known = SETTINGS.iter().find(|setting| setting.name == name);
                 return Err(known.map_or(NoSetting::Unknown, |setting| NoSetting::Value(setting.values)));
@@ -209,13 +271,21 @@ mod tests {
 
     #[test]
     fn settings_without_a_meaning_take_their_own_values() {
-        for (name, values) in WITHOUT_MEANING {
+        for known in UNUSED {
             let mut config = Config::default();
-            let value = if *values == A_NUMBER { "8" } else { "true" };
-            assert_eq!(config.set(name, value), Ok(()), "{name}");
-            assert_eq!(config.set(name, "nonsense"), Err(NoSetting::Value(values)), "{name}");
-            assert_eq!(config, Config::default(), "{name}");
+            let told = config.told(known.name);
+            assert_eq!(config.set(known.name, "nonsense"), Err(NoSetting::Value(known.values)), "{}", known.name);
+            assert_eq!(config, Config::default(), "{}", known.name);
+            assert_eq!(config.set(known.name, known.default), Ok(()), "{}", known.name);
+            assert_eq!(config.told(known.name), told, "{}", known.name);
         }
+        let mut config = Config::default();
+        for (name, value) in [("unstable_tseries", "1"), ("log_size", "7"), ("lazy_symbolication", "0")] {
+            config.set(name, value).unwrap();
+        }
+        assert_eq!(config.told("unstable_tseries"), Some(Told::Text("enable".to_owned())));
+        assert_eq!(config.told("log_size"), Some(Told::Number(7)));
+        assert_eq!(config.told("lazy_symbolication"), Some(Told::Bool(false)));
     }
 
     #[test]

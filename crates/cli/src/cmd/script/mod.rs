@@ -69,6 +69,7 @@ fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Resu
         options: flags.more.options.clone(),
         environment,
         count_reads: flags.more.faults > 0,
+        allow_unsafe: flags.allow_unsafe,
         parts: source.parts(),
         headers: source.headers(),
         included: source.included(),

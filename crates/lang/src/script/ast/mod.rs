@@ -18,6 +18,8 @@ pub struct Script {
     pub environment: Vec<(String, String)>,
     /// Reads of numbers that fail are counted, too.
     pub count_reads: bool,
+    /// Functions may be called that change the program.
+    pub allow_unsafe: bool,
     /// The options that it asks for: `getopt(…)`.
     pub options: Vec<Declared>,
     /// `config = { … }`

@@ -58,7 +58,10 @@ const BUILTINS: &[&str] = &[
     "elapsed",
     "func",
     "gid",
+    "is_literal",
     "jiffies",
+    "kfunc_allowed",
+    "kfunc_exist",
     "ncpus",
     "probe",
     "probetype",
@@ -118,6 +121,7 @@ impl Checker<'_> {
             "uaddr" => self.uaddr(args, span),
             "bswap" => self.bswap(args, span),
             "strcap" => self.strcap(args, span),
+            "is_err" => self.is_err(args, span),
             "is_scalar" => self.is_scalar(args, span),
             "is_str" | "is_integer" | "is_unsigned_integer" | "is_ptr" | "is_array" | "is_literal" => {
                 self.is_kind(name, args, span)

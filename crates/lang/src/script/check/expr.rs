@@ -144,9 +144,7 @@ impl Checker<'_> {
                 (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("self".to_owned()) => {
                     self.own(name, span)
                 }
-                (None, ExprKind::Member(of, name)) if of.kind == ExprKind::Ident("config".to_owned()) => {
-                    self.told(name, span)
-                }
+                (None, ExprKind::Member(of, name)) if is_config(of) => self.told(name, span),
                 (None, ExprKind::Member(of, name)) => {
                     let of = self.expr(of)?;
                     self.item(of, name, span)
@@ -461,6 +459,11 @@ fn known_texts(op: BinaryOp, a: &ValueKind, b: &ValueKind) -> Option<Value> {
         _ => return None,
     };
     Some(truth(ValueKind::Int(holds.into())))
+}
+
+/// `config`, by either name.
+fn is_config(of: &Expr) -> bool {
+    matches!(&of.kind, ExprKind::Ident(name) if name == "config" || name == "__builtin_config")
 }
 
 /// What `&$x` and `&@m` are the address of.

@@ -4,7 +4,8 @@ use super::super::ast::Provider;
 use super::super::checked::{Builtin, StackMode, Value, ValueKind};
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::{COMM, Type};
-use super::expr::truth;
+use super::expr::{text, truth};
+use super::known::machine;
 use super::{Checker, Checking, advice};
 
 /// What only the kernel knows.
@@ -46,6 +47,9 @@ impl Checker<'_> {
             // There are no other probes.
             "usermode" => Ok(Value { ty: Type::Int { bytes: 1, signed: false }, kind: ValueKind::Int(1) }),
             "tid" => builtin(Type::UINT32, Builtin::Tid),
+            "config" | "__builtin_config" => Ok(self.all_told()),
+            "__builtin_arch" => Ok(text(machine().as_bytes().to_vec())),
+            "__builtin_safe_mode" => Ok(truth(ValueKind::Int((!self.out.config.allow_unsafe).into()))),
             "uid" => builtin(Type::UINT32, Builtin::Uid),
             "gid" => builtin(Type::UINT32, Builtin::Gid),
             "comm" => builtin(Type::Text(COMM), Builtin::Comm),

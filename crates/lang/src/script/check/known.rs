@@ -1,12 +1,12 @@
 //! What is known before anything runs, and texts that are put together.
 
-use super::super::ast::{Expr, ExprKind, Sized};
+use super::super::ast::{BinaryOp, Expr, ExprKind, Sized};
 use super::super::checked::{Value, ValueKind};
-use super::super::config::Told;
+use super::super::config::{TOLD, Told};
 use super::super::ctype::CType;
 use super::super::diagnostic::Span;
 use super::super::types::{COMM, Parts, Type};
-use super::expr::{int, text};
+use super::expr::{int, text, truth};
 use super::{Checker, Checking};
 
 impl Checker<'_> {
@@ -28,11 +28,26 @@ impl Checker<'_> {
     /// `config.name`
     pub(super) fn told(&mut self, name: &str, span: Span) -> Checking<Value> {
         match self.out.config.told(name) {
-            Some(Told::Number(n)) => Ok(int(n)),
-            Some(Told::Bool(truth)) => Ok(super::expr::truth(ValueKind::Int(truth.into()))),
-            Some(Told::Text(value)) => Ok(text(value.into_bytes())),
+            Some(told) => Ok(told_value(told)),
             None => self.unknown_setting(name, span),
         }
+    }
+
+    /// `config`: a record of all settings.
+    pub(super) fn all_told(&self) -> Value {
+        let told = TOLD.iter().filter_map(|name| Some(((*name).to_owned(), told_value(self.out.config.told(name)?))));
+        let (names, items): (Vec<String>, Vec<Value>) = told.unzip();
+        let types = items.iter().map(|item| item.ty.clone()).collect();
+        Value { ty: Type::Tuple(Parts::named(names, types)), kind: ValueKind::Tuple(items) }
+    }
+
+    /// `is_err(p)`: whether a number or pointer is what functions give instead of a pointer: -1 to
+    /// -4095.
+    pub(super) fn is_err(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
+        self.arguments("is_err", args, 1, 1, span)?;
+        let value = self.int_argument("is_err", &args[0])?;
+        let least = Value { ty: Type::UINT, kind: ValueKind::Int(4095_u64.wrapping_neg()) };
+        self.binary(BinaryOp::Ge, Value { ty: Type::UINT, ..value }, least, span)
     }
 
     /// `typeinfo(of)`: a record about a type.
@@ -100,6 +115,22 @@ impl Checker<'_> {
             }
             _ => None,
         })
+    }
+}
+
+fn told_value(told: Told) -> Value {
+    match told {
+        Told::Number(n) => int(n),
+        Told::Bool(is_so) => truth(ValueKind::Int(is_so.into())),
+        Told::Text(value) => text(value.into_bytes()),
+    }
+}
+
+/// The machine that this runs on, as bpftrace calls it.
+pub(super) fn machine() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        name => name,
     }
 }
 

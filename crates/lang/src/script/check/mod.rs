@@ -245,6 +245,7 @@ impl<'a> Checker<'a> {
             let _ = self.out.config.set(name, value);
         }
         self.out.config.count_reads = script.count_reads;
+        self.out.config.allow_unsafe = script.allow_unsafe;
         for map in &script.maps {
             let _ = self.declared_map(map, &script.maps);
         }

@@ -108,6 +108,12 @@ impl Checker<'_> {
             Some(Type::Text(room)) => {
                 let room = *room;
                 return match &value.ty {
+                    // How long it is, is only known where it is attached.
+                    Type::Probe { func } => {
+                        let text = super::expr::probe_text(*func);
+                        let longest = if let Type::Text(len) = text.ty { len } else { room };
+                        Ok(Value { ty: Type::Text(longest.min(room)), ..text })
+                    }
                     Type::Text(len) if *len > room => {
                         let message = format!(
                             "Type mismatch for ${name}: trying to assign value of type 'string[{}]' when variable was \

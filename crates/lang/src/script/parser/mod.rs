@@ -42,6 +42,8 @@ pub struct Given {
     pub environment: Vec<(String, String)>,
     /// Reads of numbers that fail are counted, as those of texts always are.
     pub count_reads: bool,
+    /// Functions may be called that change the program.
+    pub allow_unsafe: bool,
     /// Where in the source the files are that the script takes in, in the order in which they are
     /// read. They are behind its own text.
     pub parts: Vec<Range<usize>>,
@@ -68,8 +70,12 @@ pub fn parse(source: &str, params: &[String]) -> Result<Script, Diagnostic> {
 /// # Errors
 /// The first mistake.
 pub fn parse_given(source: &str, given: &Given) -> Result<Script, Diagnostic> {
-    let mut script =
-        Script { environment: given.environment.clone(), count_reads: given.count_reads, ..Script::default() };
+    let mut script = Script {
+        environment: given.environment.clone(),
+        count_reads: given.count_reads,
+        allow_unsafe: given.allow_unsafe,
+        ..Script::default()
+    };
     let own = given.parts.iter().map(|part| part.start).min().unwrap_or(source.len());
     let mut parser = Parser::new(&source[..own], given);
     for part in &given.parts {
