@@ -28,6 +28,7 @@ mod headers;
 mod hostile;
 mod imports;
 mod info;
+mod installed_scripts;
 mod kernel_cases;
 mod kernel_suites;
 mod kernel_uprobes;
