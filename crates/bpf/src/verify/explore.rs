@@ -50,6 +50,8 @@ pub(super) struct Walk<'a> {
     /// Calls of helpers that call back.
     callers: Vec<bool>,
     ids: u32,
+    /// Paths that come to the same slot go on together: less is known there, and there are fewer.
+    joins: bool,
     /// Instructions looked at.
     pub steps: usize,
     /// Bytes of stack that each function uses.
@@ -58,7 +60,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(code: &'a Code, rules: &'a Rules<'a>) -> Walk<'a> {
+    pub fn new(code: &'a Code, rules: &'a Rules<'a>, joins: bool) -> Walk<'a> {
         let mut entry = Frame::new(0, 0, 0);
         entry.regs[1] = Value::pointer(Kind::Context);
         let state = State { frames: vec![entry], references: Vec::new(), rounds: 0 };
@@ -73,6 +75,7 @@ impl<'a> Walk<'a> {
             at: vec![Vec::new(); code.insns.len()],
             callers: code.insns.iter().map(calls_back).collect(),
             ids: 0,
+            joins,
             steps: 0,
             stacks: vec![0; code.starts.len()],
             facts: Facts::default(),
@@ -123,7 +126,7 @@ impl<'a> Walk<'a> {
             return Ok(true);
         }
         let mut spared = false;
-        let mut round = None;
+        let (mut round, mut other) = (None, None);
         let mut listed = std::mem::take(&mut self.at[pc]);
         let mut index = 0;
         while index < listed.len() {
@@ -140,6 +143,7 @@ impl<'a> Walk<'a> {
                     spared = true;
                     break;
                 }
+                other = Some(at);
             } else if calls_back && old.rounds < self.path.state.rounds {
                 // The helper ends its loop itself: rounds that bring nothing new need not be walked
                 // again.
@@ -169,10 +173,18 @@ impl<'a> Walk<'a> {
                 self.path.state.widen(old, exact);
             }
         }
+        if let Some(at) = other.filter(|_| self.joins) {
+            let needs = self.trail.needs(at);
+            if let Some(old) = self.trail.state(at) {
+                self.path.state.join(old, &needs);
+            }
+        }
         // Long loops without forks need few checkpoints; their number stays about the root of that
         // of the steps.
         let depth = self.path.since.map_or(0, |at| self.trail.depth(at));
-        let due = self.path.steps >= SPACING + depth / 8 || self.path.forked && self.path.steps >= SPACING / 2;
+        let due = other.is_some() && self.joins
+            || self.path.steps >= SPACING + depth / 8
+            || self.path.forked && self.path.steps >= SPACING / 2;
         if calls_back || due || self.path.since.is_none() {
             self.checkpoint(pc)?;
         }

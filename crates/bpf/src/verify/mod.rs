@@ -110,8 +110,7 @@ pub fn verify(program: &Program, rules: &Rules) -> Result<Verified, VerifyError>
 fn check(program: &Program, rules: &Rules) -> Result<Verified, Located> {
     let code = flow::Code::new(program)?;
     code.check_depth()?;
-    let mut walk = explore::Walk::new(&code, rules);
-    walk.run()?;
+    let walk = walked(&code, rules)?;
     code.check_stacks(&walk.stacks)?;
     let (steps, stacks, mut facts) = (walk.steps, walk.stacks, walk.facts);
     let mut program = program.clone();
@@ -120,6 +119,18 @@ fn check(program: &Program, rules: &Rules) -> Result<Verified, Located> {
     let origin: Vec<usize> = (0..program.slots.len()).collect();
     find_keys(&program, &mut facts, rules);
     Ok(Verified { program, steps, facts, origin })
+}
+
+/// All paths, each by itself; or, if there are too many, joined where they meet.
+fn walked<'a>(code: &'a flow::Code, rules: &'a Rules) -> Result<explore::Walk<'a>, Located> {
+    let mut walk = explore::Walk::new(code, rules, false);
+    let Err(error) = walk.run() else { return Ok(walk) };
+    if !matches!(error.1, Problem::TooComplex(_) | Problem::TooManyPaths) {
+        return Err(error);
+    }
+    // What is not proven there says nothing.
+    let mut joined = explore::Walk::new(code, rules, true);
+    if joined.run().is_ok() { Ok(joined) } else { Err(error) }
 }
 
 /// Notes the keys of lookups that are always the same.

@@ -25,6 +25,10 @@ impl<T: Ord + Copy> Span<T> {
         Span { min: self.min.max(other.min), max: self.max.min(other.max) }
     }
 
+    fn union(self, other: Span<T>) -> Span<T> {
+        Span { min: self.min.min(other.min), max: self.max.max(other.max) }
+    }
+
     fn is_empty(self) -> bool {
         self.min > self.max
     }
@@ -104,6 +108,17 @@ impl Scalar {
             s32: self.s32.intersect(other.s32),
         }
         .settle()
+    }
+
+    /// What is true of the numbers of both sets.
+    pub fn union(&self, other: &Scalar) -> Scalar {
+        Scalar {
+            bits: self.bits.union(other.bits),
+            u: self.u.union(other.u),
+            s: self.s.union(other.s),
+            u32: self.u32.union(other.u32),
+            s32: self.s32.union(other.s32),
+        }
     }
 
     /// Sharpens each fact by the others; `None` if they contradict one another: there is no such

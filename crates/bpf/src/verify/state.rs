@@ -32,6 +32,15 @@ impl StackSlot {
         self.bytes.iter().take_while(|b| **b == Byte::Spilled).count()
     }
 
+    /// The number that all of its bytes are.
+    fn number(&self) -> Option<Value> {
+        match self.bytes {
+            [Byte::Zero, ..] if self.bytes == [Byte::Zero; 8] => Some(Value::constant(0)),
+            _ if self.spilled() == 8 && self.value.is_number() => Some(self.value),
+            _ => None,
+        }
+    }
+
     /// Gives the spilled value up, but keeps that its bytes are there.
     pub fn scatter(&mut self) {
         self.bytes.iter_mut().filter(|b| **b == Byte::Spilled).for_each(|b| *b = Byte::Unknown);
@@ -197,6 +206,47 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Gives up what tells numbers from those of `old`, as far as they are needed there: what is
+    /// safe from the result on is safe from both.
+    pub fn join(&mut self, old: &State, needs: &Needs) {
+        let frames = self.frames.iter_mut().zip(&old.frames).enumerate();
+        for (index, (new, old)) in frames {
+            for (reg, (n, o)) in new.regs.iter_mut().zip(&old.regs).enumerate() {
+                if needs.exact & bit(index, reg) != 0 {
+                    join_value(n, o);
+                }
+            }
+            for (at, (n, o)) in new.stack.iter_mut().zip(&old.stack).enumerate() {
+                if needs.slots[index] >> at & 1 == 1 {
+                    join_slot(n, o);
+                }
+            }
+        }
+    }
+}
+
+fn join_value(new: &mut Value, old: &Value) {
+    if !new.is_number() || !old.is_number() || new.same(old) && old.id == 0 {
+        return;
+    }
+    let number = match old.number.contains(&new.number) {
+        true => old.number,
+        // A second time, nothing is left that may differ a third time.
+        false if old.as_constant().is_none() => super::scalar::Scalar::UNKNOWN,
+        false => old.number.union(&new.number),
+    };
+    *new = Value { id: 0, number, ..*new };
+}
+
+fn join_slot(new: &mut StackSlot, old: &StackSlot) {
+    if let (Some(mut number), Some(other)) = (new.number(), old.number()) {
+        join_value(&mut number, &other);
+        *new = StackSlot { bytes: [Byte::Spilled; 8], value: number };
+    } else if new.bytes != old.bytes && !new.value.is_pointer() && !old.value.is_pointer() {
+        new.scatter();
+        new.bytes.iter_mut().filter(|b| **b == Byte::Zero).for_each(|b| *b = Byte::Unknown);
     }
 }
 

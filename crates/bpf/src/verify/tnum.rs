@@ -50,6 +50,12 @@ impl Tnum {
         Some(Tnum::new(self.value | other.value, self.mask & other.mask))
     }
 
+    /// The bits that are the same in all numbers of both.
+    pub fn union(self, other: Tnum) -> Tnum {
+        let mask = self.mask | other.mask | self.value ^ other.value;
+        Tnum { value: self.value & !mask, mask }
+    }
+
     /// Whether all numbers of `other` are in this set.
     pub fn contains(self, other: Tnum) -> bool {
         other.mask & !self.mask == 0 && (other.value ^ self.value) & !self.mask == 0
