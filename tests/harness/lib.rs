@@ -12,6 +12,7 @@ pub mod rack;
 pub mod random;
 pub mod redis;
 pub mod rules;
+pub mod scripts;
 pub mod shell;
 pub mod snapshot;
 pub mod tool;

@@ -24,6 +24,7 @@ mod events;
 mod faults;
 mod follow;
 mod generated;
+mod generated_scripts;
 mod headers;
 mod hostile;
 mod imports;
