@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use sidestep_isa::Va;
 use sidestep_sys::Process;
-use sidestep_wire::ProbeDesc;
+use sidestep_wire::{Flow, ProbeDesc};
 
 use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
@@ -138,9 +138,16 @@ fn switch_numbers(process: &Process, shared: Va, numbers: &HashSet<u32>, to: Swi
     Ok(switched)
 }
 
-/// Switches all users' sites of a session off, by who has the turn.
+/// Switches the users' sites of a session off, by who has the turn. Our own sites stay, and so do
+/// the users' entries there, and the exits of these functions: calls would be seen that never
+/// return.
 pub(crate) fn off(process: &Process, shared: Va) -> Result<Switched, SessionError> {
-    in_turn(process, shared, &users(process, shared)?, Switch::Off)
+    let mut sites = users(process, shared)?;
+    let own = sites.iter().filter(|site| site.entry.own != 0);
+    let entered: BTreeSet<u64> = own.flat_map(Site::users).map(|(_, probe)| probe.asked).collect();
+    let returns = |(_, probe): &(u32, ProbeDesc)| probe.flow == Flow::Exit as u32 && entered.contains(&probe.asked);
+    sites.retain(|site| !site.users().any(returns));
+    in_turn(process, shared, &sites, Switch::Off)
 }
 
 /// The sites of a session's users' probes.
