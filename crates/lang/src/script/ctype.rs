@@ -191,7 +191,10 @@ impl Default for Definitions {
                 width: None,
             };
             let wide = Record { name: "__int128".into(), place: None };
-            layouts.insert(wide.key(), Layout { size: 16, align: 16, fields: vec![half("low", 0), half("high", 64)], variants: None });
+            layouts.insert(
+                wide.key(),
+                Layout { size: 16, align: 16, fields: vec![half("low", 0), half("high", 64)], variants: None },
+            );
             typedefs.insert("__int128".to_owned(), CType::Record(wide));
         }
         Definitions { word, layouts, typedefs, enums: Vec::new(), anonymous: 0 }
