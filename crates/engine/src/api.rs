@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sidestep_bpf::verify::{Rules, Verified, VerifyError, verify};
-use sidestep_isa::{FileOff, Va};
+use sidestep_isa::Va;
 use sidestep_plan::explain::Returns;
 use sidestep_plan::{Plan, Technique};
-use sidestep_symbols::Matcher;
 
 use crate::refusal::Refusal;
 use crate::resolve::label::Label;
+pub use crate::resolve::pattern::{FuncPattern, Pattern};
 pub use sidestep_wire::Histogram;
 use sidestep_wire::Hit;
 
@@ -25,60 +25,6 @@ pub enum Target {
     /// A command to start, stopped before its first instruction until the probes are in. Looked up
     /// in `PATH`.
     Command(Vec<OsString>),
-}
-
-/// `OBJECT:FUNC` as the user wrote it, taken apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    /// The whole text, for messages and headings.
-    pub text: String,
-    /// Path or short library name (`libc`, `c`, `libssl.so.3`); a glob = every mapped object that
-    /// it matches; `None` = the main program, then every mapped object.
-    pub object: Option<String>,
-    /// The function part.
-    pub func: FuncPattern,
-}
-
-/// The function part of a pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FuncPattern {
-    /// A glob or plain name, matched against raw and demangled names; a plain name matches exactly
-    /// one function of one object (the first object that has it).
-    Name(String),
-    /// `symbol+0xOFF`.
-    Offset(String, u64),
-    /// `symbol+*`: every instruction of the functions that a glob or name means.
-    Every(String),
-    /// `0xADDR`: link-time virtual address.
-    Addr(Va),
-    /// `0xADDR+*`: every instruction of the function that holds a link-time address, whether or not
-    /// it has a name.
-    EveryAt(Va),
-    /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
-    FileOffset(FileOff),
-    /// A line of a source file, which is named by the end of its path: the first instruction of it
-    /// in each function that has any.
-    Line(String, u64),
-    /// `-r`: a regular expression is matched against names.
-    Regex(String),
-    /// USDT probes, by globs of provider and name: each of their sites.
-    Usdt(String, String),
-}
-
-impl FuncPattern {
-    /// May it mean many places of one object?
-    #[must_use]
-    pub fn is_many(&self) -> bool {
-        let is_glob = |text: &String| !Matcher::glob(text).is_name();
-        match self {
-            FuncPattern::Name(text) => is_glob(text),
-            FuncPattern::Usdt(provider, name) => is_glob(provider) || is_glob(name),
-            FuncPattern::Regex(_) | FuncPattern::Every(_) | FuncPattern::EveryAt(_) => true,
-            FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) | FuncPattern::Line(..) => {
-                false
-            }
-        }
-    }
 }
 
 /// Programs, and the maps that they share: what a session runs in its target.

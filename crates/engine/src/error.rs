@@ -421,6 +421,12 @@ impl SessionError {
         }
     }
 
+    /// Is it about something that is not there, and not about something that cannot be read?
+    pub(crate) fn is_about_absence(&self) -> bool {
+        let is_absence = |reason: &SessionError| reason.is_absence() || matches!(reason, SessionError::NoObject { .. });
+        matches!(self, SessionError::NoMatch(missing) if is_absence(&missing.reason))
+    }
+
     /// Do the objects that are there have nothing like that?
     fn is_absence(&self) -> bool {
         match self {

@@ -15,7 +15,7 @@ fn is_glob(object: &str) -> bool {
 }
 
 /// What is found for each object that a pattern means, in the file system or in a process. Objects
-/// without it do not matter if another one has it.
+/// without it, and damaged ones, do not matter if another one has it.
 pub fn in_each<T>(
     pattern: &Pattern,
     pid: Option<i32>,
@@ -25,8 +25,7 @@ pub fn in_each<T>(
     for pattern in files(pattern, pid) {
         match find(&pattern) {
             Ok(more) => found.extend(more),
-            Err(missing @ SessionError::NoMatch(_)) => error = Some(missing),
-            Err(error) => return Err(error),
+            Err(missing) => error = Some(missing),
         }
     }
     error.filter(|_| found.is_empty()).map_or(Ok(found), Err)

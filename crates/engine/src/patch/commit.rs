@@ -36,6 +36,15 @@ use crate::target::thread_positions::{self, Place, Position};
 /// How things are while the threads stand.
 type Seen = (Scene, Rc<Vec<Mapping>>);
 
+/// Whose sites are written, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Own,
+    /// Users', in one pause with our own.
+    Early,
+    Users,
+}
+
 /// A site, or an island that leads to its detour.
 struct Change<'j> {
     job: &'j Job,
@@ -50,9 +59,17 @@ impl Change<'_> {
         self.entry.own == ISLAND
     }
 
-    /// Is it written with our own sites? `early`: exits that can be may be.
-    fn is_first(&self, early: bool) -> bool {
-        self.job.own || early && self.job.early
+    /// Of what it is a part. Parts are written one after the other: our own sites before the users',
+    /// islands before the sites that need them, the users' exits before their entries. `early`: those
+    /// exits that can be written in one pause with our own sites are.
+    fn part(&self, early: bool) -> (Phase, bool, bool) {
+        let phase = match self.job.own {
+            true => Phase::Own,
+            false if early && self.job.early => Phase::Early,
+            false => Phase::Users,
+        };
+        // `false` comes first.
+        (phase, !self.is_island(), !self.job.is_exit())
     }
 
     /// Its entry, with the file that the site is mapped from now; `None` if that is another one
@@ -84,48 +101,48 @@ pub(crate) fn put_in(
     let early = ready.iter().filter(|(i, _)| jobs[*i].early).map(|(_, detour)| detour.site.0);
     let early = !regions.is_around_any(early);
     let all = changes(&process, jobs, ready, early);
-    let (own, users) = all.split_at(all.partition_point(|change| change.is_first(early)));
+    let (first, users) = all.split_at(all.partition_point(|change| change.part(early).0 != Phase::Users));
+    let parts = |changes| <[Change<'_>]>::chunk_by(changes, |a, b| a.part(early) == b.part(early));
     let new_signals = signals & !regions.signals();
     let traps = (signals | regions.signals()) & crate::target::signals::TRAPS != 0;
     let alone = |change: &Change<'_>| !others.are_at(change.entry.site);
     let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays && alone(change));
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
     let makes_way = hold.is_running() && regions.is_around_any(users.iter().chain(live).map(site));
-    let mut work: Vec<Vec<&[Change<'_>]>> = Vec::new();
-    if !own.is_empty() || new_signals != 0 || makes_way {
-        work.push(pages(own, site).collect());
+    // What is written in one pause: parts, each of which is pages. A page may be in several parts.
+    type Piece<'c, 'j> = Vec<Vec<&'c [Change<'j>]>>;
+    let mut work: Vec<Piece<'_, '_>> = Vec::new();
+    if !first.is_empty() || new_signals != 0 || makes_way {
+        work.push(parts(first).map(|part| pages(part, site).collect()).collect());
     }
-    // A page may have exits and entries, which are written one after the other.
-    let same = |a: &Change<'_>, b: &Change<'_>| a.is_island() == b.is_island() && a.job.is_exit() == b.job.is_exit();
-    let parts = users.chunk_by(same).flat_map(|part| pages(part, site));
-    work.extend(parts.map(|page| vec![page]));
+    work.extend(parts(users).flat_map(|part| pages(part, site)).map(|page| vec![vec![page]]));
     let ground = Ground { ours: regions.code(), shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;
         Ok((Scene::new(stopped, &mappings, &ground)?, mappings))
     };
-    let purpose = |piece: &Vec<&[Change<'_>]>| {
-        if piece.iter().any(|page| page.iter().all(|change| !change.job.own)) { "sites" } else { "signals" }
+    let purpose = |piece: &Piece<'_, '_>| {
+        let is_users = |page: &&[Change<'_>]| page.iter().all(|change| !change.job.own);
+        if piece.iter().flatten().any(is_users) { "sites" } else { "signals" }
     };
     let mut waited = 0;
-    let mut put = |stopped: &mut Stopped, (scene, mappings): &Seen, piece: &Vec<&[Change<'_>]>| {
+    let mut put = |stopped: &mut Stopped, (scene, mappings): &Seen, piece: &Piece<'_, '_>| {
         let process = stopped.process().clone();
         let is_early = |page: &&[Change<'_>]| {
             let shared = page.iter().filter(|change| !alone(change));
             scene.is_early(stopped, |position| is_in_the_way(page, position))
                 || shared.into_iter().any(|change| !others.can_link(&process, scene, &change.entry))
         };
-        if waited < LOOKS && piece.iter().any(is_early) {
+        if waited < LOOKS && piece.iter().flatten().any(is_early) {
             waited += 1;
             return Ok(Turn::Later);
         }
         // Not before our own sites can be written: where signals are ours without guards, what is
         // noted of the threads' masks is wrong when the guards come.
         crate::target::signals::install(regions, stopped, &scene.positions, signals)?;
-        // Islands first, by themselves: what is read of a page is written back as a whole.
-        let (islands, sites) = piece.split_at(piece.partition_point(|page| page[0].is_island()));
-        for pages in [islands, sites].into_iter().filter(|pages| !pages.is_empty()) {
+        // Each part by itself: what is read of a page is written back as a whole.
+        for pages in piece {
             put_pages(regions, stopped, scene, mappings, pages, others, &mut gone)?;
         }
         Ok(Turn::Done)
@@ -213,8 +230,7 @@ fn is_in_the_way(page: &[Change<'_>], position: &Position) -> bool {
         .any(|change| (1..change.job.plan.held().0).contains(&position.ip.0.wrapping_sub(change.detour.site.0)))
 }
 
-/// What is written, in this order: our own before the users', islands before the sites that need
-/// them, the users' exits before their entries, all by address. `early`: see [`Change::is_first`].
+/// What is written, by parts ([`Change::part`]) and addresses.
 fn changes<'j>(process: &Process, jobs: &'j [Job], ready: &'j [(usize, Detour)], early: bool) -> Vec<Change<'j>> {
     let mut all = Vec::new();
     for (i, detour) in ready {
@@ -228,10 +244,7 @@ fn changes<'j>(process: &Process, jobs: &'j [Job], ready: &'j [(usize, Detour)],
         }
         all.push(Change { job, detour, entry: site_entry(job, detour), needed: needed(job, detour).to_vec() });
     }
-    all.sort_by_key(|change| {
-        let is_later = !change.is_first(early);
-        (is_later, !change.is_island(), is_later && !change.job.is_exit(), change.entry.site)
-    });
+    all.sort_by_key(|change| (change.part(early), change.entry.site));
     all
 }
 
@@ -327,8 +340,7 @@ fn put_pages(
 /// instruction it stands at, and every one that is about to make a guarded system call to the
 /// guard.
 fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) -> Result<(), SessionError> {
-    let mut sites: Vec<&&Change<'_>> = there.iter().filter(|change| !change.is_island()).collect();
-    sites.sort_by_key(|change| change.entry.site);
+    let sites: Vec<&&Change<'_>> = there.iter().filter(|change| !change.is_island()).collect();
     for position in &scene.positions {
         let ip = position.ip.0;
         let index = sites.partition_point(|change| change.entry.site < ip);

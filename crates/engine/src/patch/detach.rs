@@ -18,7 +18,6 @@ use crate::patch::release;
 use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
-use crate::patch::switch::take_last_turn;
 use crate::patch::toggle;
 use crate::target::discovery::{self, Found, MEMFD_LINK, is_ours, is_written, original};
 use crate::target::hold::{Hold, Turn, stop};
@@ -48,9 +47,13 @@ const ROUNDS: u32 = 16;
 /// How much longer a pause may be for that, about.
 const LONG: Duration = Duration::from_millis(20);
 
-/// Removes everything of the sessions that `which` chooses. On success nothing of theirs is left in
-/// the target. Says how it stood still meanwhile.
-pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Result<Stops, SessionError> {
+/// Removes everything of the sessions that `which` chooses, once `take` gives the turn. On success
+/// nothing of theirs is left in the target. Says how it stood still meanwhile.
+pub(crate) fn remove(
+    process: &Process,
+    take: impl FnOnce(&Process) -> Result<sidestep_sys::Turn, SessionError>,
+    which: impl Fn(&Found) -> bool,
+) -> Result<Stops, SessionError> {
     let chosen = || -> Result<Vec<Found>, SessionError> {
         let all = discovery::all(process, &mappings(process)?);
         Ok(all.into_iter().filter(&which).collect())
@@ -59,7 +62,7 @@ pub(crate) fn remove(process: &Process, which: impl Fn(&Found) -> bool) -> Resul
     if chosen()?.is_empty() {
         return Ok(stops);
     }
-    let _turn = take_last_turn(process)?;
+    let _turn = take(process)?;
     // Somebody may have removed one of them, or finished one, before it was our turn.
     for found in chosen()? {
         stops.append(remove_one(process, found.shared_va)?);

@@ -6,6 +6,7 @@ use sidestep_sys::Process;
 
 use crate::error::SessionError;
 use crate::patch::detach::{close_descriptors, remove};
+use crate::patch::switch::take_last_turn;
 use crate::target::discovery::{self, Found};
 use crate::target::remote::mappings;
 
@@ -48,6 +49,6 @@ pub fn detach(pid: i32) -> Result<Detached, SessionError> {
         // Of a controller that was killed before the region was mapped.
         close_descriptors(&process)?;
     }
-    remove(&process, |found: &Found| left.contains(&found.shared_va) && !found.controller_alive())?;
+    remove(&process, take_last_turn, |found: &Found| left.contains(&found.shared_va) && !found.controller_alive())?;
     Ok(detached)
 }

@@ -5,8 +5,62 @@
 //! obstacle: a glob that is exactly a function's name means that function.) `p:OBJECT:FUNC` is
 //! accepted as bcc writes it. `OBJECT@FILE:LINE` is a line of a source file.
 
-use crate::api::{FuncPattern, Pattern};
-use sidestep_isa::Va;
+use sidestep_isa::{FileOff, Va};
+use sidestep_symbols::Matcher;
+
+/// `OBJECT:FUNC` as the user wrote it, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The whole text, for messages and headings.
+    pub text: String,
+    /// Path or short library name (`libc`, `c`, `libssl.so.3`); a glob = every mapped object that
+    /// it matches; `None` = the main program, then every mapped object.
+    pub object: Option<String>,
+    /// The function part.
+    pub func: FuncPattern,
+}
+
+/// The function part of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FuncPattern {
+    /// A glob or plain name, matched against raw and demangled names; a plain name matches exactly
+    /// one function of one object (the first object that has it).
+    Name(String),
+    /// `symbol+0xOFF`.
+    Offset(String, u64),
+    /// `symbol+*`: every instruction of the functions that a glob or name means.
+    Every(String),
+    /// `0xADDR`: link-time virtual address.
+    Addr(Va),
+    /// `0xADDR+*`: every instruction of the function that holds a link-time address, whether or not
+    /// it has a name.
+    EveryAt(Va),
+    /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
+    FileOffset(FileOff),
+    /// A line of a source file, which is named by the end of its path: the first instruction of it
+    /// in each function that has any.
+    Line(String, u64),
+    /// `-r`: a regular expression is matched against names.
+    Regex(String),
+    /// USDT probes, by globs of provider and name: each of their sites.
+    Usdt(String, String),
+}
+
+impl FuncPattern {
+    /// May it mean many places of one object?
+    #[must_use]
+    pub fn is_many(&self) -> bool {
+        let is_glob = |text: &String| !Matcher::glob(text).is_name();
+        match self {
+            FuncPattern::Name(text) => is_glob(text),
+            FuncPattern::Usdt(provider, name) => is_glob(provider) || is_glob(name),
+            FuncPattern::Regex(_) | FuncPattern::Every(_) | FuncPattern::EveryAt(_) => true,
+            FuncPattern::Offset(..) | FuncPattern::Addr(_) | FuncPattern::FileOffset(_) | FuncPattern::Line(..) => {
+                false
+            }
+        }
+    }
+}
 
 /// Takes a pattern apart. `regexp`: FUNC is a regular expression.
 pub fn parse(text: &str, regexp: bool) -> Result<Pattern, String> {

@@ -5,6 +5,7 @@ use sidestep_sys::{Ending, Process};
 use crate::api::Stops;
 use crate::error::SessionError;
 use crate::patch::detach;
+use crate::patch::switch::{take_last_turn, take_turn};
 use crate::target::discovery::{self, Found};
 use crate::target::remote::mappings;
 
@@ -32,7 +33,7 @@ pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError
     };
     let made_up = |found: &Found| is_left(found).then(|| found.made_up(process, &maps)).flatten();
     let noted = all.iter().find_map(|found| Some(note(found.controller_pid, made_up(found)?)));
-    match detach::remove(process, |found| is_left(found) && made_up(found).is_none()) {
+    match detach::remove(process, take_turn, |found| is_left(found) && made_up(found).is_none()) {
         // What stays of it has no site of a user: it is another session, from which nothing comes
         // any more.
         Ok(_) | Err(SessionError::StillInside { .. }) => Ok(noted),
@@ -49,5 +50,5 @@ pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError
 /// Removes what this controller has in a process.
 pub(crate) fn remove(process: &Process) -> Result<Stops, SessionError> {
     let _ending = Ending::begin();
-    detach::remove(process, Found::is_mine)
+    detach::remove(process, take_last_turn, Found::is_mine)
 }

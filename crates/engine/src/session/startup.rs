@@ -58,7 +58,8 @@ fn judge(begun: Begun, wanted: &SessionSpec) -> Result<Installer, SessionError> 
     // What is there but has no such function is a mistake, and will be one later.
     let may_come = |error: &SessionError| error.may_come() && wanted.options.follow;
     let waits = !missing.is_empty() && missing.iter().all(|(_, error)| may_come(error));
-    if installer.probes.is_empty() && !((waits || noted) && installer.regions().is_some()) {
+    let is_noted = noted && !missing.is_empty();
+    if installer.probes.is_empty() && !((waits || is_noted) && installer.regions().is_some()) {
         return Err(installer.none_of(missing));
     }
     if wanted.options.missing == Missing::Error && !missing.is_empty() && !waits {

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Request, Session, SessionError, Target, inside};
+use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Pattern, Request, Session, SessionError, Target, inside};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::diagnostic::Diagnostic;
-use sidestep_lang::script::lower::Compiled;
+use sidestep_lang::script::lower::{Compiled, Probe};
 
 use super::nowhere::Nowhere;
 use super::run::Script;
@@ -136,16 +136,19 @@ pub fn run(
 
 /// Why nothing is at an attach point, as far as this can be known before the session begins: in the
 /// processes that are there already, or in a file that is named by its path. In processes, which
-/// may have mapped many objects, only names are looked up, and no patterns.
+/// may have mapped many objects, only names are looked up, and no patterns; nor are patterns that
+/// may mean nothing, since their block has other attach points.
 fn nothing_there(flags: &Flags, compiled: &Compiled, regexp: bool) -> Option<anyhow::Error> {
     let pids: Vec<Option<i32>> = flags.target.pid.iter().map(|pid| Some(*pid)).collect();
     let options = flags.engine.options();
-    let points = compiled.probes.iter().map(|probe| &probe.point).filter(|point| point.provider.has_target());
-    let patterns =
-        points.filter_map(|point| attach::pattern(point, regexp).ok()).filter(|pattern| match &pattern.object {
-            _ if !pids.is_empty() => !pattern.func.is_many(),
-            object => object.as_ref().is_some_and(|object| object.contains('/')),
-        });
+    let is_placed =
+        |pattern: &Pattern| !pids.is_empty() || pattern.object.as_ref().is_some_and(|object| object.contains('/'));
+    let probes = compiled.probes.iter().filter(|probe| probe.point.provider.has_target());
+    let is_alone = |probe: &Probe| probes.clone().filter(|other| other.block == probe.block).count() == 1;
+    let patterns = probes.clone().filter_map(|probe| {
+        let pattern = attach::pattern(&probe.point, regexp).ok().filter(is_placed)?;
+        (!pattern.func.is_many() || pids.is_empty() && is_alone(probe)).then_some(pattern)
+    });
     let list = |pattern: &_, pid| paths::in_each(pattern, pid, |file| sidestep_engine::list(file, pid, &options));
     let mut errors = patterns.filter_map(|pattern| {
         let pids = if pids.is_empty() { &[None][..] } else { &pids };

@@ -55,9 +55,9 @@ impl Installer {
             let mut others = self.requests.iter().enumerate().filter(|(_, other)| other.group == group);
             group.is_some() && others.any(|(i, _)| !absent.contains(&i))
         };
-        missing.retain(|(request, _)| {
+        missing.retain(|(request, error)| {
             let Request { pattern, group, .. } = &self.requests[*request];
-            !(pattern.func.is_many() && is_served(*group))
+            !(pattern.func.is_many() && error.is_about_absence() && is_served(*group))
         });
     }
 
