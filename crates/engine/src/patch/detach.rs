@@ -1,7 +1,7 @@
 //! Removing every trace, from what the target's own memory says. The end of a session and the
 //! clean-up after a controller that was killed are the same code.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -91,8 +91,9 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let originals = Originals::of(process, &found)?;
         let suspended = process.is_suspended();
         process.use_gadgets(crate::target::regions::gadgets(found.batch));
+        let waits = !limit.is_over();
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
-            let mut inside = restore(stopped, &found, &others, &journal, &originals)?;
+            let mut inside = restore(stopped, &found, &others, &journal, &originals, waits)?;
             if inside.is_some() && suspended {
                 usher(stopped, &found, &journal, pause)?;
             } else if alone_from.is_over() {
@@ -101,7 +102,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
                 while runs(inside) && begun.elapsed() < LONG {
                     round = round % ROUNDS + 1;
                     usher(stopped, &found, &journal, ALONE * round)?;
-                    inside = restore(stopped, &found, &others, &journal, &originals)?;
+                    inside = restore(stopped, &found, &others, &journal, &originals, waits)?;
                 }
             }
             Ok((inside, identity::sharing(stopped)))
@@ -112,7 +113,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             unmap(&mut hold, &found)?;
             return Ok(hold.stops());
         };
-        if limit.is_over() {
+        if !waits {
             // What stays is in nobody's way then. If that is not possible now, the others do
             // without signals.
             let _ =
@@ -138,6 +139,10 @@ pub(crate) struct Journal {
     detours: Vec<usize>,
     /// Islands, with the sites that lead there.
     islands: HashMap<u64, Va>,
+    /// Our own sites, which are restored last.
+    own: BTreeSet<u64>,
+    /// Users' exits of functions whose entries are sites of our own.
+    exits: BTreeSet<u64>,
     /// Where our code is.
     pub code: Vec<Range<u64>>,
 }
@@ -150,7 +155,17 @@ impl Journal {
         let islands = entries.iter().rev().filter(|e| e.own == ISLAND).map(|e| (e.site, Va(e.detour))).collect();
         let is_code = |m: &&MapEntry| m.kind == MapKind::Agent as u32 || m.kind == MapKind::Slab as u32;
         let code = found.mappings(process)?.iter().filter(is_code).map(|m| m.addr..m.addr + m.len).collect();
-        Ok(Journal { entries, written, detours, islands, code })
+        // What does not say which probes it has has no exits.
+        let exits = discovery::exits_of_own(&found.sites(process).unwrap_or_default());
+        let own = entries.iter().filter(|entry| entry.own == 1).map(|entry| entry.site).collect();
+        Ok(Journal { entries, written, detours, islands, own, exits, code })
+    }
+
+    /// Is it restored with our own sites? An island is with the site that leads there. `waits`: so
+    /// are the exits of functions whose entries are sites of our own.
+    fn is_last(&self, entry: &JournalEntry, waits: bool) -> bool {
+        let site = if entry.own == ISLAND { entry.detour } else { entry.site };
+        self.own.contains(&site) || waits && self.exits.contains(&site)
     }
 
     /// Does a site have this byte?
@@ -241,13 +256,14 @@ fn resident(process: &Process, found: &Found) -> Result<u64, SessionError> {
 }
 
 /// Restores text and return addresses; gives a thread that is still inside our code, if any.
-/// May be repeated.
+/// May be repeated. `waits`: it will be, so that no users' site has to go before our own do.
 fn restore(
     stopped: &mut Stopped,
     found: &Found,
     others: &Others,
     journal: &Journal,
     originals: &Originals,
+    waits: bool,
 ) -> Result<Option<StillThere>, SessionError> {
     if !found.is_child(stopped.process()) && found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
@@ -261,9 +277,10 @@ fn restore(
     lower(stopped, found, &mappings, others, journal)?;
     let process = stopped.process().clone();
     let shared: Vec<&JournalEntry> = journal.entries.iter().filter(|entry| others.know(entry)).collect();
-    shared.iter().filter(|entry| entry.own != 1).try_for_each(|entry| others.unlink(&process, entry))?;
+    let is_last = |entry: &JournalEntry| journal.is_last(entry, waits);
+    shared.iter().filter(|entry| !is_last(entry)).try_for_each(|entry| others.unlink(&process, entry))?;
     let written = journal.written.iter().rev().map(|index| &journal.entries[*index]);
-    let (own, users): (Vec<_>, Vec<_>) = written.partition(|e| e.own == 1);
+    let (last, users): (Vec<&JournalEntry>, Vec<_>) = written.partition(|entry| is_last(entry));
     restore_text(stopped, &mappings, &users)?;
     originals.restore(stopped)?;
     let mut positions = thread_positions::positions(stopped, &mappings)?;
@@ -304,12 +321,15 @@ fn restore(
     // A thread in the agent may be about to replace a return address or to meet a trap: then our
     // own sites stay for now.
     if inside.is_none() {
-        shared.iter().filter(|entry| entry.own == 1).try_for_each(|entry| others.unlink(&process, entry))?;
-        restore_text(stopped, &mappings, &own)?;
+        shared.iter().filter(|entry| is_last(entry)).try_for_each(|entry| others.unlink(&process, entry))?;
+        for kind in [0, 1, ISLAND] {
+            let entries: Vec<&JournalEntry> = last.iter().copied().filter(|entry| entry.own == kind).collect();
+            restore_text(stopped, &mappings, &entries)?;
+        }
     }
     for (position, original) in positions.iter().zip(targets) {
         match original {
-            Some((entry, at)) if inside.is_none() || entry.own == 0 => {
+            Some((entry, at)) if inside.is_none() || !is_last(entry) => {
                 thread_positions::move_back(stopped, position, at)?
             }
             _ => {}

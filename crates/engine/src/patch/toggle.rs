@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use sidestep_isa::Va;
 use sidestep_sys::Process;
-use sidestep_wire::{Flow, ProbeDesc};
+use sidestep_wire::ProbeDesc;
 
 use crate::api::{FuncPattern, Options, Pattern};
 use crate::error::SessionError;
@@ -139,14 +139,11 @@ fn switch_numbers(process: &Process, shared: Va, numbers: &HashSet<u32>, to: Swi
 }
 
 /// Switches the users' sites of a session off, by who has the turn. Our own sites stay, and so do
-/// the users' entries there, and the exits of these functions: calls would be seen that never
-/// return.
+/// the exits of functions whose entries they are.
 pub(crate) fn off(process: &Process, shared: Va) -> Result<Switched, SessionError> {
     let mut sites = users(process, shared)?;
-    let own = sites.iter().filter(|site| site.entry.own != 0);
-    let entered: BTreeSet<u64> = own.flat_map(Site::users).map(|(_, probe)| probe.asked).collect();
-    let returns = |(_, probe): &(u32, ProbeDesc)| probe.flow == Flow::Exit as u32 && entered.contains(&probe.asked);
-    sites.retain(|site| !site.users().any(returns));
+    let last = discovery::exits_of_own(&sites);
+    sites.retain(|site| !last.contains(&site.entry.site));
     in_turn(process, shared, &sites, Switch::Off)
 }
 

@@ -2,7 +2,7 @@
 //! other process, or the next controller after this one was killed. Only looks;
 //! [`crate::patch::detach`] removes, [`crate::patch::toggle`] changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 
 use sidestep_isa::{Len, Va};
@@ -376,6 +376,15 @@ impl Site {
         let own = |desc: &ProbeDesc| !USERS.iter().any(|flow| desc.flow == *flow as u32);
         self.probes.iter().filter(move |(_, desc)| !own(desc) && desc.flags & ProbeDesc::RETIRED == 0)
     }
+}
+
+/// The users' exits of functions whose entries are sites of our own. They stay as long as these:
+/// calls would be seen that never return.
+pub(crate) fn exits_of_own(sites: &[Site]) -> BTreeSet<u64> {
+    let own = sites.iter().filter(|site| site.entry.own == 1);
+    let entered: BTreeSet<u64> = own.flat_map(Site::users).map(|(_, probe)| probe.asked).collect();
+    let returns = |(_, probe): &(u32, ProbeDesc)| probe.flow == Flow::Exit as u32 && entered.contains(&probe.asked);
+    sites.iter().filter(|site| site.users().any(returns)).map(|site| site.entry.site).collect()
 }
 
 /// A breakpoint.
