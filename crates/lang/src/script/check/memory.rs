@@ -32,6 +32,10 @@ pub(super) struct Types<'a> {
     names: HashMap<(Vec<ast::Point>, String), Result<CType, String>>,
     symbols: HashMap<(String, String), Result<Symbol, String>>,
     goroutines: HashMap<String, Result<(), String>>,
+    /// How many records are within each other in those that were looked into.
+    heights: HashMap<(Arc<str>, Option<u64>), u32>,
+    /// How many texts are in them.
+    pub texts: HashMap<(Arc<str>, Option<u64>), usize>,
 }
 
 impl<'a> Types<'a> {
@@ -44,6 +48,8 @@ impl<'a> Types<'a> {
             names: HashMap::new(),
             symbols: HashMap::new(),
             goroutines: HashMap::new(),
+            heights: HashMap::new(),
+            texts: HashMap::new(),
         }
     }
 
@@ -408,26 +414,37 @@ impl Checker<'_> {
         }
         if let CType::Record(record) = &place.ty {
             let record = record.clone();
-            self.look_inside(&record, 0, span)?;
+            self.look_inside(&record, span)?;
         }
         Ok(place.data(size as usize))
     }
 
-    /// Makes sure that all that is printed of a record is known.
-    pub(super) fn look_inside(&mut self, record: &Record, depth: u32, span: Span) -> Checking<()> {
-        if depth > DEPTH {
+    /// Makes sure that all that is printed of a record is known, and has an end.
+    pub(super) fn look_inside(&mut self, record: &Record, span: Span) -> Checking<()> {
+        self.height(record, 0, span).map(|_| ())
+    }
+
+    /// How many records are within each other in one that `depth` others are around.
+    fn height(&mut self, record: &Record, depth: u32, span: Span) -> Checking<u32> {
+        let known = self.types.heights.get(&record.key()).copied();
+        if depth + known.unwrap_or(0) > DEPTH {
             return self.error(span, format!("'{}' contains itself", record.name));
         }
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let mut height = 0;
         for field in self.layout(record, span)?.fields {
             let mut ty = &field.ty;
             while let CType::Array(of, _) = ty {
                 ty = of;
             }
             if let CType::Record(inner) = ty {
-                self.look_inside(inner, depth + 1, span)?;
+                height = height.max(1 + self.height(inner, depth + 1, span)?);
             }
         }
-        Ok(())
+        self.types.heights.insert(record.key(), height);
+        Ok(height)
     }
 
     /// Whether there is room for a copy.

@@ -12,8 +12,10 @@ use super::{Checker, Checking};
 
 /// Texts in one record that are read with it at most.
 const TEXTS: usize = 16;
-/// Records within records at most.
+/// Records within records at most, on the way to the address of a text.
 const DEPTH: u32 = 16;
+/// Members of one record that are read one by one at most.
+const MEMBERS: usize = 4096;
 
 /// Where a kind of text has its address and its length.
 struct Text {
@@ -48,12 +50,16 @@ impl Checker<'_> {
         if let Some(text) = self.text_in(place) {
             return Ok(Some(text));
         }
-        match &place.ty {
-            CType::Record(record) if (1..=TEXTS).contains(&self.texts(&record.clone(), 0)) => {
-                self.members(place, &record.clone(), span).map(Some)
-            }
-            _ => Ok(None),
+        let CType::Record(record) = &place.ty else { return Ok(None) };
+        let record = record.clone();
+        // What contains itself has no end of members.
+        self.look_inside(&record, span)?;
+        if !(1..=TEXTS).contains(&self.texts(&record)) {
+            return Ok(None);
         }
+        let mut members = Members { names: Vec::new(), items: Vec::new(), left: MEMBERS };
+        self.members(place, &record, false, span, &mut members)?;
+        Ok(Some(named(members.names, members.items)))
     }
 
     /// The text that a record is, or what a reference to one leads to.
@@ -115,56 +121,85 @@ impl Checker<'_> {
         })
     }
 
-    /// How many texts are in a record, none if it is one itself. Of the members of a
-    /// union or of variants only one is what it says.
-    fn texts(&mut self, record: &Record, depth: u32) -> usize {
-        if depth == DEPTH || record.name.starts_with("union") || self.text_shape(record).is_some() {
-            return 0;
+    /// How many texts are in a record that does not contain itself, none if it is one itself; of
+    /// many, only that they are too many. Of the members of a union or of variants only one is
+    /// what it says.
+    fn texts(&mut self, record: &Record) -> usize {
+        if let Some(known) = self.types.texts.get(&record.key()) {
+            return *known;
         }
-        let layout = self.known_layout(record).filter(|layout| layout.variants.is_none());
-        let fields = layout.map_or(Vec::new(), |layout| layout.fields);
         let mut count = 0;
-        for field in fields {
-            count += match &field.ty {
-                CType::Record(of) => match self.text_shape(of) {
-                    Some(_) => 1,
-                    None => self.texts(of, depth + 1),
-                },
-                CType::Reference(of) => match &**of {
-                    CType::Record(of) => usize::from(self.text_shape(of).is_some()),
+        if !record.name.starts_with("union") && self.text_shape(record).is_none() {
+            let layout = self.known_layout(record).filter(|layout| layout.variants.is_none());
+            for field in layout.map_or(Vec::new(), |layout| layout.fields) {
+                count += match &field.ty {
+                    CType::Record(of) if self.text_shape(of).is_none() => self.texts(of),
+                    CType::Record(_) => 1,
+                    CType::Reference(of) => match &**of {
+                        CType::Record(of) => usize::from(self.text_shape(of).is_some()),
+                        _ => 0,
+                    },
                     _ => 0,
-                },
-                _ => 0,
-            };
-        }
-        count
-    }
-
-    /// The members of a record, as a record of the script.
-    fn members(&mut self, place: &Place, record: &Record, span: Span) -> Checking<Value> {
-        let (mut names, mut items) = (Vec::new(), Vec::new());
-        for field in self.layout(record, span)?.fields {
-            let member =
-                Place { bit: place.bit + field.bit, ty: field.ty, width: field.width, base: place.base.clone() };
-            let item = self.read(&member, span)?;
-            match (item.ty, item.kind) {
-                // Members of what has no name are members of what it is in.
-                (Type::Tuple(parts), ValueKind::Tuple(inner)) if field.name.is_empty() => {
-                    names.extend(parts.names().to_vec());
-                    items.extend(inner);
-                }
-                (ty, kind) => {
-                    names.push(field.name);
-                    items.push(value(ty, kind));
+                };
+                if count > TEXTS {
+                    break;
                 }
             }
         }
-        Ok(named(names, items))
+        self.types.texts.insert(record.key(), count);
+        count
+    }
+
+    /// Adds the members of a record. `plain`: as they lie there.
+    fn members(
+        &mut self,
+        place: &Place,
+        record: &Record,
+        plain: bool,
+        span: Span,
+        found: &mut Members,
+    ) -> Checking<()> {
+        // Only one member of a union is what it says.
+        let plain = plain || record.name.starts_with("union");
+        for field in self.layout(record, span)?.fields {
+            let Some(left) = found.left.checked_sub(1) else {
+                return self.error(span, format!("'{}' has more than {MEMBERS} members: name one", record.name));
+            };
+            found.left = left;
+            let member =
+                Place { bit: place.bit + field.bit, ty: field.ty, width: field.width, base: place.base.clone() };
+            // Members of what has no name are members of what it is in.
+            match &member.ty {
+                CType::Record(of) if field.name.is_empty() && self.is_open(of, plain) => {
+                    self.members(&member, of, plain, span, found)?;
+                }
+                _ => {
+                    let item = if plain { self.plain(&member, span) } else { self.read(&member, span) }?;
+                    found.names.push(field.name);
+                    found.items.push(item);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record is all of its members, and not a text or one of several.
+    fn is_open(&mut self, record: &Record, plain: bool) -> bool {
+        let has_variants = self.known_layout(record).is_some_and(|layout| layout.variants.is_some());
+        !has_variants && (plain || self.text_shape(record).is_none())
     }
 
     fn known_layout(&mut self, record: &Record) -> Option<Layout> {
         self.types.layout(self.points, record).ok().cloned()
     }
+}
+
+/// Members on their way to a record of the script.
+struct Members {
+    names: Vec<String>,
+    items: Vec<Value>,
+    /// As many may follow.
+    left: usize,
 }
 
 /// A record of the script.

@@ -75,7 +75,7 @@ impl Checker<'_> {
             if let CType::Record(record) = &parameter.ty {
                 // What is printed must be known.
                 let record = record.clone();
-                self.look_inside(&record, 0, span)?;
+                self.look_inside(&record, span)?;
             }
             let bit = 64 * words.len() as u64;
             layout.fields.push(Field { name: parameter.name.clone(), ty: parameter.ty.clone(), bit, width: None });
