@@ -143,7 +143,8 @@ pub struct Layout {
 pub struct Variants {
     /// The member with the number that tells which; none if there is only one variant.
     pub tag: Option<usize>,
-    /// Numbers and members; the member without a number is there at all other numbers.
+    /// Numbers and members; the member without a number is there at all other numbers. None: which
+    /// is there is not known.
     pub fields: Vec<(Option<u64>, usize)>,
 }
 

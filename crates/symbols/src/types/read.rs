@@ -7,7 +7,7 @@ use gimli::{
 use sidestep_isa::Va;
 
 use super::units::{Die, Reading, Unit};
-use super::{DataType, Enumeration, RecordLayout, RecordMember};
+use super::{DataType, Enumeration, RecordLayout, RecordMember, Variants};
 
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 pub(super) type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
@@ -202,42 +202,74 @@ impl<'d> Reading<'d> {
         }
         let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0).min(LARGEST);
         let mut layout = RecordLayout { size, members: Vec::new(), variants: None };
-        self.children(&unit, at, |child| self.member(&unit, child, 0, &mut layout))?;
+        let mut told = true;
+        self.children(&unit, at, |child| match child.tag() {
+            c::DW_TAG_variant_part => {
+                // Of two parts, each would have its own.
+                told &= layout.variants.is_none();
+                told &= self.variants(&unit, child, &mut layout)?;
+                Ok(())
+            }
+            _ => self.member(&unit, child, "", &mut layout).map(|_| ()),
+        })?;
+        if !told {
+            layout.variants = Some(Variants::default());
+        }
         Ok(Ok(layout))
     }
 
-    /// Adds a member. `depth`: in how many variants of Rust's enumerations it is; these are
-    /// members, too, and so is what tells which it is.
+    /// Adds the variants of one of Rust's enumerations, which are members, too, and so is what
+    /// tells which it is. `false`: not all of them can be told from each other.
+    fn variants(&self, unit: &Unit<'d>, part: &Entry<'_, 'd>, layout: &mut RecordLayout) -> gimli::Result<bool> {
+        let (mut found, mut told) = (Variants::default(), true);
+        self.children(unit, part.offset(), |child| {
+            match child.tag() {
+                c::DW_TAG_member => {
+                    found.tag = self.member(unit, child, "discriminant", layout)?;
+                    told &= found.tag.is_some();
+                }
+                c::DW_TAG_variant => {
+                    let number = discriminant(child)?;
+                    // Some variants have several members, or none.
+                    let mut only = None;
+                    self.children(unit, child.offset(), |inner| {
+                        if let Some(index) = self.member(unit, inner, "", layout)? {
+                            told &= only.replace(index).is_none();
+                        }
+                        Ok(())
+                    })?;
+                    match (number, only) {
+                        (Some(number), Some(index)) => found.members.push((number, index)),
+                        _ => told = false,
+                    }
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        // It may also be a member of what the variants are in.
+        told &= found.tag.is_some() || part.attr(c::DW_AT_discr)?.is_none();
+        layout.variants = Some(found);
+        Ok(told)
+    }
+
+    /// Adds a member, and gives its index; `None`: it is none, or one too many. `unnamed`: what it
+    /// is called if it has no name.
     fn member(
         &self,
         unit: &Unit<'d>,
         child: &Entry<'_, 'd>,
-        depth: u32,
+        unnamed: &str,
         layout: &mut RecordLayout,
-    ) -> gimli::Result<()> {
-        match child.tag() {
-            c::DW_TAG_variant_part | c::DW_TAG_variant if depth < 2 => {
-                let variants = layout.variants.get_or_insert_default();
-                if child.tag() == c::DW_TAG_variant {
-                    let number = child.attr(c::DW_AT_discr_value)?.and_then(|value| match value.value() {
-                        AttributeValue::Sdata(n) => Some(n as u64),
-                        _ => value.udata_value(),
-                    });
-                    variants.members.push((number, layout.members.len()));
-                }
-                return self.children(unit, child.offset(), |inner| self.member(unit, inner, depth + 1, layout));
-            }
-            c::DW_TAG_member if depth == 1 => {
-                layout.variants.get_or_insert_default().tag = Some(layout.members.len());
-            }
-            c::DW_TAG_member | c::DW_TAG_inheritance => {}
-            _ => return Ok(()),
+    ) -> gimli::Result<Option<usize>> {
+        if !matches!(child.tag(), c::DW_TAG_member | c::DW_TAG_inheritance) {
+            return Ok(None);
         }
         // A static member is a variable.
         if layout.members.len() >= MEMBERS || Self::flag(child, c::DW_AT_external)? {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(ty) = self.reference(unit, child, c::DW_AT_type)? else { return Ok(()) };
+        let Some(ty) = self.reference(unit, child, c::DW_AT_type)? else { return Ok(None) };
         let text = self.name(ty, 0)?;
         let data = self.data_type(ty, 0)?;
         let width = Self::number(child, c::DW_AT_bit_size)?;
@@ -252,11 +284,10 @@ impl<'d> Reading<'d> {
             }
             (None, None) => start,
         };
-        let unnamed = if depth == 0 { "" } else { "discriminant" };
         let name = self.text(unit, child, c::DW_AT_name)?.unwrap_or_else(|| unnamed.to_owned());
         let width = width.map(|width| width as u32);
         layout.members.push(RecordMember { name, ty: value_of(data), text, bit, width });
-        Ok(())
+        Ok(Some(layout.members.len() - 1))
     }
 
     /// A type as the source has it.
@@ -391,6 +422,21 @@ impl<'d> Reading<'d> {
         }
         Ok(None)
     }
+}
+
+/// The number of a variant: `Some(None)` is the one of all other numbers, `None` one that is given
+/// in another way, as a list or with more than 64 bits.
+fn discriminant(variant: &Entry<'_, '_>) -> gimli::Result<Option<Option<u64>>> {
+    if variant.attr(c::DW_AT_discr_list)?.is_some() {
+        return Ok(None);
+    }
+    Ok(match variant.attr(c::DW_AT_discr_value)? {
+        None => Some(None),
+        Some(value) => match value.value() {
+            AttributeValue::Sdata(n) => Some(Some(n as u64)),
+            _ => value.udata_value().map(Some),
+        },
+    })
 }
 
 /// What has no better description.
