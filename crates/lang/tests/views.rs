@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sidestep_lang::script::ast::Point;
 use sidestep_lang::script::check::check_with;
-use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
+use sidestep_lang::script::ctype::{CType, Enum, Field, Language, Layout, Record};
 use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::program::{Convention, Parameter, Passed, Program, Signature, Symbol};
 
@@ -67,7 +67,8 @@ fn layout(members: Vec<(&str, CType)>) -> Layout {
 /// A text of Rust.
 fn text() -> Layout {
     let byte = CType::Int { bytes: 1, signed: false };
-    layout(vec![("data_ptr", CType::Pointer(Box::new(byte))), ("length", LONG)])
+    let layout = layout(vec![("data_ptr", CType::Pointer(Box::new(byte))), ("length", LONG)]);
+    Layout { language: Some(Language::Rust), ..layout }
 }
 
 /// The checked script, or what is wrong with it.
@@ -122,4 +123,19 @@ fn members_of_what_has_no_name_are_members() {
     ];
     let found = checked(records).unwrap();
     assert!(found.contains(r#"["id", "number", "other", "name"]"#), "{found}");
+}
+
+#[test]
+fn texts_are_those_of_their_language() {
+    let is_text = |name, language| {
+        let of = layout(vec![("str", CType::Pointer(Box::new(CType::Char))), ("len", LONG)]);
+        checked(vec![(name, Layout { language, ..of })]).unwrap().contains("CountedText")
+    };
+    for name in ["struct string", "struct main.name"] {
+        assert!(is_text(name, Some(Language::Go)), "{name}");
+        assert!(!is_text(name, Some(Language::Other)), "{name}");
+        assert!(!is_text(name, Some(Language::Cpp)), "{name}");
+    }
+    // Nobody says what it was written in: it may be C.
+    assert!(!is_text("struct string", None));
 }

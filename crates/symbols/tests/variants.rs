@@ -2,7 +2,7 @@
 
 mod support;
 
-use sidestep_symbols::{DataType, Object, Variants};
+use sidestep_symbols::{DataType, Language, Object, Variants};
 use support::{compile, scratch};
 
 /// Abbreviations: a unit, a number, a record, a variant part, a member, and variants with a
@@ -46,6 +46,7 @@ fn variants(name: &str, variants: &[&str]) -> (Vec<String>, Variants) {
     let info = Object::open(&program, &[]).unwrap().debug_info().unwrap();
     let DataType::Record { place, .. } = info.find("struct E", None).unwrap() else { panic!("no record") };
     let layout = info.layout(place).unwrap();
+    assert_eq!(layout.language, Some(Language::Rust));
     (layout.members.into_iter().map(|member| member.name).collect(), layout.variants.unwrap())
 }
 

@@ -125,6 +125,19 @@ impl PartialEq for Record {
 
 impl Eq for Record {}
 
+/// Languages with types of texts of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// C++
+    Cpp,
+    /// Go
+    Go,
+    /// Rust
+    Rust,
+    /// C, for example.
+    Other,
+}
+
 /// What a `struct` or `union` consists of.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
@@ -136,6 +149,8 @@ pub struct Layout {
     pub fields: Vec<Field>,
     /// Of an enumeration of Rust, what it is one of.
     pub variants: Option<Variants>,
+    /// What it was written in, if that is known.
+    pub language: Option<Language>,
 }
 
 /// Members of which one is there.
@@ -194,7 +209,7 @@ impl Default for Definitions {
             let wide = Record { name: "__int128".into(), place: None };
             layouts.insert(
                 wide.key(),
-                Layout { size: 16, align: 16, fields: vec![half("low", 0), half("high", 64)], variants: None },
+                Layout { size: 16, align: 16, fields: vec![half("low", 0), half("high", 64)], ..Layout::default() },
             );
             typedefs.insert("__int128".to_owned(), CType::Record(wide));
         }

@@ -42,13 +42,13 @@ impl sidestep_lang::script::program::Program for Program {
                 size: 16,
                 align: 8,
                 fields: vec![field("a", CType::Float { bytes: 4 }, 0), field("b", long, 64)],
-                variants: None,
+                ..Layout::default()
             },
             _ => Layout {
                 size: 40,
                 align: 8,
                 fields: vec![field("w", CType::Array(Box::new(long), 5), 0)],
-                variants: None,
+                ..Layout::default()
             },
         })
     }

@@ -76,6 +76,19 @@ pub struct Enumeration {
     pub values: Vec<(String, u64)>,
 }
 
+/// Languages with types of texts of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// C++
+    Cpp,
+    /// Go
+    Go,
+    /// Rust
+    Rust,
+    /// C, for example.
+    Other,
+}
+
 /// What a record consists of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordLayout {
@@ -85,6 +98,8 @@ pub struct RecordLayout {
     pub members: Vec<RecordMember>,
     /// Of an enumeration of Rust, what it is one of.
     pub variants: Option<Variants>,
+    /// Of the unit that describes it, if that says.
+    pub language: Option<Language>,
 }
 
 /// Members of which one is there.

@@ -7,7 +7,7 @@ use gimli::{
 use sidestep_isa::Va;
 
 use super::units::{Die, Reading, Unit};
-use super::{DataType, Enumeration, RecordLayout, RecordMember, Variants};
+use super::{DataType, Enumeration, Language, RecordLayout, RecordMember, Variants};
 
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 pub(super) type Entry<'a, 'd> = DebuggingInformationEntry<'a, 'a, Slice<'d>>;
@@ -201,7 +201,7 @@ impl<'d> Reading<'d> {
             return Ok(Err(format!("{} {name}", keyword(entry.tag()))));
         }
         let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0).min(LARGEST);
-        let mut layout = RecordLayout { size, members: Vec::new(), variants: None };
+        let mut layout = RecordLayout { size, members: Vec::new(), variants: None, language: language(&unit)? };
         let mut told = true;
         self.children(&unit, at, |child| match child.tag() {
             c::DW_TAG_variant_part => {
@@ -437,6 +437,23 @@ fn discriminant(variant: &Entry<'_, '_>) -> gimli::Result<Option<Option<u64>>> {
             _ => value.udata_value().map(Some),
         },
     })
+}
+
+fn language(unit: &Unit<'_>) -> gimli::Result<Option<Language>> {
+    let mut cursor = unit.entries();
+    let Some((_, root)) = cursor.next_dfs()? else { return Ok(None) };
+    let Some(AttributeValue::Language(language)) = root.attr_value(c::DW_AT_language)? else { return Ok(None) };
+    Ok(Some(match language {
+        c::DW_LANG_Go => Language::Go,
+        c::DW_LANG_Rust => Language::Rust,
+        c::DW_LANG_C_plus_plus
+        | c::DW_LANG_C_plus_plus_03
+        | c::DW_LANG_C_plus_plus_11
+        | c::DW_LANG_C_plus_plus_14
+        | c::DW_LANG_C_plus_plus_17
+        | c::DW_LANG_C_plus_plus_20 => Language::Cpp,
+        _ => Language::Other,
+    }))
 }
 
 /// What has no better description.

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType, Passed, TypeError};
+use sidestep_engine::types::{self, DataType, DebugInfo, Enumeration, FunctionType, Language, Passed, TypeError};
 use sidestep_engine::{NoGoroutine, Options, Pattern, SessionError, Typed, TypedFunction};
 use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record, Variants};
+use sidestep_lang::script::ctype::{self, CType, Enum, Field, Layout, Record, Variants};
 use sidestep_lang::script::program::{self, Convention, Parameter, Program, Signature, Symbol};
 
 use super::{attach, usdt};
@@ -239,7 +239,13 @@ impl Program for Programs {
         };
         let found = info.layout(at).map_err(|error| error.to_string())?;
         let variants = found.variants.map(|of| Variants { tag: of.tag, fields: of.members });
-        let mut layout = Layout { size: found.size, align: 1, fields: Vec::new(), variants };
+        let language = found.language.map(|language| match language {
+            Language::Cpp => ctype::Language::Cpp,
+            Language::Go => ctype::Language::Go,
+            Language::Rust => ctype::Language::Rust,
+            Language::Other => ctype::Language::Other,
+        });
+        let mut layout = Layout { size: found.size, align: 1, fields: Vec::new(), variants, language };
         for member in found.members {
             let ty = self.ctype(member.ty, object);
             self.depth += 1;

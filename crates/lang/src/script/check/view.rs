@@ -4,7 +4,7 @@
 //! of Go's runtime; `basic_string` and `basic_string_view` of GNU's C++ library.
 
 use super::super::checked::{Value, ValueKind};
-use super::super::ctype::{CType, Layout, Record};
+use super::super::ctype::{CType, Language, Layout, Record};
 use super::super::diagnostic::Span;
 use super::super::types::{Parts, Type};
 use super::memory::{Base, Place, value};
@@ -19,6 +19,7 @@ const MEMBERS: usize = 4096;
 
 /// Where a kind of text has its address and its length.
 struct Text {
+    language: Language,
     is_named: fn(&str) -> bool,
     /// Or a record, in which the first pointer is the address.
     address: &'static [&'static str],
@@ -26,22 +27,37 @@ struct Text {
 }
 
 const KINDS: [Text; 5] = [
-    // Rust
     Text {
+        language: Language::Rust,
         is_named: |name| matches!(name, "&str" | "&mut str") || name.starts_with("Box<str"),
         address: &["data_ptr"],
         length: &["length"],
     },
-    Text { is_named: |name| name == "String", address: &["vec", "buf"], length: &["vec", "len"] },
-    // Go, also a type of its own: `main.name`
-    Text { is_named: |name| name == "string" || name.contains('.'), address: &["str"], length: &["len"] },
-    // C++
     Text {
+        language: Language::Rust,
+        is_named: |name| name == "String",
+        address: &["vec", "buf"],
+        length: &["vec", "len"],
+    },
+    // Also a type of its own: `main.name`
+    Text {
+        language: Language::Go,
+        is_named: |name| name == "string" || name.contains('.'),
+        address: &["str"],
+        length: &["len"],
+    },
+    Text {
+        language: Language::Cpp,
         is_named: |name| name.starts_with("basic_string<char,"),
         address: &["_M_dataplus", "_M_p"],
         length: &["_M_string_length"],
     },
-    Text { is_named: |name| name.starts_with("basic_string_view<char,"), address: &["_M_str"], length: &["_M_len"] },
+    Text {
+        language: Language::Cpp,
+        is_named: |name| name.starts_with("basic_string_view<char,"),
+        address: &["_M_str"],
+        length: &["_M_len"],
+    },
 ];
 
 impl Checker<'_> {
@@ -85,7 +101,11 @@ impl Checker<'_> {
     /// The members of a record that are the address and the length of a text.
     fn text_shape(&mut self, record: &Record) -> Option<((u64, CType), (u64, CType))> {
         let name = record.name.strip_prefix("struct ")?;
-        let kind = KINDS.iter().find(|kind| (kind.is_named)(name))?;
+        let language = self.types.layout(self.points, record).ok()?.language;
+        // `dwz` collects types in units that do not say: there a name that C cannot have is enough.
+        let is_c = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_of = |kind: &Text| language.map_or(!is_c, |language| language == kind.language);
+        let kind = KINDS.iter().find(|kind| (kind.is_named)(name) && is_of(kind))?;
         let address = self.inner(record, kind.address)?;
         let address = match &address.1 {
             CType::Record(of) => self.first_pointer(&of.clone(), address.0, 0)?,
