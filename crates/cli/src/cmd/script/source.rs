@@ -133,10 +133,7 @@ impl Source {
         let Some(path) = std::iter::once(first.clone()).chain(places).find(|path| path.exists()) else {
             // Of a header of the system, the parser says what to do.
             return match import.system {
-                true => {
-                    self.take_in_header(&import.path);
-                    Ok(())
-                }
+                true => self.take_in_header(&import.path),
                 // The library of bpftrace is a part of the language.
                 false if import.path == "stdlib" => Ok(()),
                 false if on_command_line && is_known_header(&import.path) => {
@@ -183,16 +180,18 @@ impl Source {
 
     /// Reads a header of the system, and what it includes, if it is installed. Others may be known
     /// to the parser.
-    fn take_in_header(&mut self, name: &str) {
+    fn take_in_header(&mut self, name: &str) -> Result<(), String> {
         if self.files.iter().any(|file| file.included.as_deref() == Some(name)) {
-            return;
+            return Ok(());
         }
-        let Some(flat) = self.headers.read(name, &mut system::find) else { return };
+        let read = self.headers.read(name, &mut system::find).map_err(|endless| endless.to_string())?;
+        let Some(flat) = read else { return Ok(()) };
         let start = self.text.len() + 1;
         self.text.push('\n');
         self.text.push_str(&flat);
         let (path, at) = (PathBuf::from(name), start..self.text.len());
         self.files.push(File { name: name.to_owned(), path, at, included: Some(name.to_owned()), is_header: true });
+        Ok(())
     }
 
     /// Reads the scripts of a folder.

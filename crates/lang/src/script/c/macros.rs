@@ -1,5 +1,6 @@
 //! Macros of C, and what they stand for.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 use super::words::{Kind, Word, words};
@@ -35,8 +36,12 @@ impl Macro {
     }
 }
 
-/// Words that an expansion makes at most.
-const LONGEST: usize = 1 << 16;
+/// Steps that all headers together take at most. A step is a word that is looked at or copied.
+const STEPS: usize = 1 << 23;
+/// Expansions of arguments within arguments at most.
+const NESTED: usize = 200;
+/// Macros within macros at most.
+const ACTIVE: usize = 64;
 
 /// What is still to be looked at.
 enum Item {
@@ -46,21 +51,50 @@ enum Item {
 }
 
 /// All macros.
-#[derive(Clone, Debug, Default)]
-pub struct Macros(pub HashMap<String, Macro>);
+#[derive(Clone, Debug)]
+pub struct Macros {
+    /// By name.
+    pub known: HashMap<String, Macro>,
+    /// Steps that are left.
+    steps: Cell<usize>,
+}
 
 impl Macros {
+    /// None is known.
+    pub fn new() -> Macros {
+        Macros { known: HashMap::new(), steps: Cell::new(STEPS) }
+    }
+
+    /// Takes steps from those that are left; `false`: there are not as many.
+    pub fn spend(&self, steps: usize) -> bool {
+        let left = self.steps.get().checked_sub(steps);
+        self.steps.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// Whether no steps are left: then an expansion is not complete.
+    pub fn is_spent(&self) -> bool {
+        self.steps.get() == 0
+    }
+
     /// Words with all macros replaced.
     pub fn expand(&self, line: Vec<Word>) -> Vec<Word> {
-        self.expand_in(line, &[])
+        self.expand_in(line, &[], 0)
     }
 
     /// The same inside of the expansion of others.
-    fn expand_in(&self, line: Vec<Word>, outer: &[String]) -> Vec<Word> {
+    fn expand_in(&self, line: Vec<Word>, outer: &[String], depth: usize) -> Vec<Word> {
+        if depth > NESTED {
+            self.steps.set(0);
+            return Vec::new();
+        }
         let mut active = outer.to_vec();
         let mut queue: VecDeque<Item> = line.into_iter().map(Item::Word).collect();
         let mut out = Vec::new();
         while let Some(item) = queue.pop_front() {
+            if !self.spend(1) {
+                return out;
+            }
             let mut word = match item {
                 Item::End => {
                     active.pop();
@@ -68,8 +102,8 @@ impl Macros {
                 }
                 Item::Word(word) => word,
             };
-            let known = self.0.get(&word.text).filter(|_| word.kind == Kind::Name && !word.painted);
-            let Some(known) = known.filter(|_| out.len() < LONGEST && active.len() < 64) else {
+            let known = self.known.get(&word.text).filter(|_| word.kind == Kind::Name && !word.painted);
+            let Some(known) = known.filter(|_| active.len() < ACTIVE) else {
                 out.push(word);
                 continue;
             };
@@ -85,7 +119,8 @@ impl Macros {
                         out.push(word);
                         continue;
                     };
-                    self.put_in(known, parameters, &arguments, &active)
+                    self.spend(arguments.iter().map(|argument| argument.len() + 1).sum());
+                    self.put_in(known, parameters, &arguments, &active, depth)
                 }
             };
             queue.push_front(Item::End);
@@ -99,7 +134,14 @@ impl Macros {
     }
 
     /// The body of a macro with its arguments in it.
-    fn put_in(&self, of: &Macro, parameters: &[String], arguments: &[Vec<Word>], active: &[String]) -> Vec<Word> {
+    fn put_in(
+        &self,
+        of: &Macro,
+        parameters: &[String],
+        arguments: &[Vec<Word>],
+        active: &[String],
+        depth: usize,
+    ) -> Vec<Word> {
         let argument = |word: &Word| {
             let at = parameters.iter().position(|name| word.kind == Kind::Name && *name == word.text)?;
             if of.variadic && at + 1 == parameters.len() {
@@ -110,7 +152,7 @@ impl Macros {
         };
         let mut made: Vec<Word> = Vec::new();
         let mut at = 0;
-        while let Some(word) = of.body.get(at) {
+        while let Some(word) = of.body.get(at).filter(|_| self.spend(1)) {
             at += 1;
             let next_pastes = of.body.get(at).is_some_and(|next| next.is("##"));
             let pastes = made.last().is_some_and(|last| last.is("##"));
@@ -122,6 +164,7 @@ impl Macros {
                         .map(|word| format!("{}{}", if word.spaced { " " } else { "" }, word.text))
                         .collect();
                     let text = text.trim().replace('\\', "\\\\").replace('"', "\\\"");
+                    self.spend(text.len());
                     made.push(Word { spaced: word.spaced, ..Word::new(Kind::Text, &format!("\"{text}\"")) });
                     continue;
                 }
@@ -136,9 +179,13 @@ impl Macros {
                             made.pop();
                         }
                     }
+                    self.spend(words.iter().map(|word| word.text.len()).sum());
                     made.extend(words);
                 }
-                Some(words) => made.extend(self.expand_in(words, active)),
+                Some(words) => {
+                    self.spend(words.len());
+                    made.extend(self.expand_in(words, active, depth + 1));
+                }
                 None => made.push(word.clone()),
             }
         }

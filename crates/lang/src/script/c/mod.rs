@@ -36,8 +36,20 @@ pub struct Found {
 
 /// Headers within headers at most.
 const NESTED: usize = 100;
-/// Bytes of all headers together at most, when they are flat.
-const LARGEST: usize = 16 << 20;
+/// Steps for a file that is opened: it costs as much as some hundred words.
+const OPENING: usize = 256;
+/// Bytes of a file that are read in one step.
+const STEP: usize = 8;
+
+/// Headers include each other, or their macros expand, without an end in sight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Endless;
+
+impl std::fmt::Display for Endless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("this header takes too long to read: it includes too much, or its macros are too long")
+    }
+}
 
 /// Headers that were read so far, and the macros that they have defined.
 #[derive(Clone, Debug)]
@@ -51,7 +63,8 @@ pub struct Headers {
     out: String,
 }
 
-/// The state of an `#if`: whether its lines count, and whether some branch did.
+/// The state of an `#if`: whether its lines count, with all that it stands in, and whether some
+/// branch did.
 #[derive(Clone, Copy)]
 struct Branch {
     counts: bool,
@@ -63,7 +76,7 @@ impl Headers {
     #[must_use]
     pub fn new(word: u8) -> Headers {
         let mut headers =
-            Headers { macros: Macros::default(), once: HashSet::new(), defined: Vec::new(), out: String::new() };
+            Headers { macros: Macros::new(), once: HashSet::new(), defined: Vec::new(), out: String::new() };
         let (long, size) = if word == 8 { ("long", "8") } else { ("int", "4") };
         let isa = match std::env::consts::ARCH {
             "x86" => "__i386__".to_owned(),
@@ -93,10 +106,18 @@ impl Headers {
     ///
     /// `find` opens it, and those that it includes. What is not found is left out: the compiler has
     /// headers of its own, whose types the language knows.
-    pub fn read(&mut self, name: &str, find: &mut dyn FnMut(&Wanted) -> Option<Found>) -> Option<String> {
+    ///
+    /// # Errors
+    ///
+    /// The headers that were read so far, and this one, took too many steps.
+    pub fn read(
+        &mut self,
+        name: &str,
+        find: &mut dyn FnMut(&Wanted) -> Option<Found>,
+    ) -> Result<Option<String>, Endless> {
         self.out.clear();
         self.defined.clear();
-        let found = find(&Wanted { name, beside: None, behind: None })?;
+        let Some(found) = find(&Wanted { name, beside: None, behind: None }) else { return Ok(None) };
         self.file(&found, find, 0);
         let mut flat = std::mem::take(&mut self.out);
         for name in std::mem::take(&mut self.defined) {
@@ -104,12 +125,12 @@ impl Headers {
                 let _ = writeln!(flat, "#define {name} {value}");
             }
         }
-        Some(flat)
+        if self.macros.is_spent() { Err(Endless) } else { Ok(Some(flat)) }
     }
 
     /// The number or text that a macro without parameters stands for.
     fn constant(&self, name: &str) -> Option<String> {
-        let body = self.macros.0.get(name).filter(|known| known.parameters.is_none())?.body.clone();
+        let body = self.macros.known.get(name).filter(|known| known.parameters.is_none())?.body.clone();
         let made = self.macros.expand(body);
         match &made[..] {
             [] => None,
@@ -128,17 +149,17 @@ impl Headers {
         if is_files {
             self.defined.push(name.clone());
         }
-        self.macros.0.insert(name, found);
+        self.macros.known.insert(name, found);
     }
 
     fn file(&mut self, of: &Found, find: &mut dyn FnMut(&Wanted) -> Option<Found>, depth: usize) {
-        if depth > NESTED || self.out.len() > LARGEST || self.once.contains(&of.path) {
+        if depth > NESTED || self.once.contains(&of.path) || !self.macros.spend(of.text.len() / STEP) {
             return;
         }
         let mut branches: Vec<Branch> = Vec::new();
         let mut waiting = Vec::new();
         for line in lines(&of.text) {
-            let counts = branches.iter().all(|branch| branch.counts);
+            let counts = branches.last().is_none_or(|branch| branch.counts);
             let Some(directive) = line.trim_start().strip_prefix('#') else {
                 if counts {
                     waiting.extend(words(&line).into_iter().map(|word| Word { spaced: true, ..word }));
@@ -157,7 +178,7 @@ impl Headers {
             match &*word.text {
                 "define" => self.define(rest, true),
                 "undef" => {
-                    rest.first().map(|name| self.macros.0.remove(&name.text));
+                    rest.first().map(|name| self.macros.known.remove(&name.text));
                 }
                 "include" | "include_next" => {
                     let expanded = self.macros.expand(rest.to_vec());
@@ -165,6 +186,9 @@ impl Headers {
                     let name = written.trim_matches(['<', '>', '"']);
                     let beside = written.starts_with('"').then_some(&*of.path);
                     let behind = (word.text == "include_next").then_some(&*of.path);
+                    if !self.macros.spend(OPENING) {
+                        return;
+                    }
                     if let Some(found) = find(&Wanted { name, beside, behind }) {
                         self.file(&found, find, depth + 1);
                     }
@@ -180,7 +204,7 @@ impl Headers {
 
     /// Takes a directive that chooses lines; `false`: it is another one.
     fn branch(&self, word: &str, rest: &[Word], counts: bool, branches: &mut Vec<Branch>) -> bool {
-        let is_defined = || rest.first().is_some_and(|name| self.macros.0.contains_key(&name.text));
+        let is_defined = || rest.first().is_some_and(|name| self.macros.known.contains_key(&name.text));
         match word {
             "if" | "ifdef" | "ifndef" => {
                 let holds = counts
@@ -192,8 +216,8 @@ impl Headers {
                 branches.push(Branch { counts: holds, done: holds });
             }
             "elif" | "else" => {
-                let outer = branches.len().saturating_sub(1);
-                let counts = branches.iter().take(outer).all(|branch| branch.counts);
+                let outer = branches.len().checked_sub(2);
+                let counts = outer.is_none_or(|outer| branches[outer].counts);
                 let done = branches.last().is_none_or(|branch| branch.done);
                 let holds = !done && counts && (word == "else" || self.holds(rest));
                 if let Some(last) = branches.last_mut() {
@@ -209,10 +233,10 @@ impl Headers {
     }
 
     fn holds(&self, line: &[Word]) -> bool {
-        let known = answered(line, &|name| self.macros.0.contains_key(name));
+        let known = answered(line, &|name| self.macros.known.contains_key(name));
         let expanded = self.macros.expand(known);
         // A macro may stand for `defined X`.
-        let expanded = answered(&expanded, &|name| self.macros.0.contains_key(name));
+        let expanded = answered(&expanded, &|name| self.macros.known.contains_key(name));
         condition::value(&expanded).is_some_and(|value| value != 0)
     }
 
@@ -284,7 +308,7 @@ mod tests {
             let found = files.iter().find(|(name, _)| *name == wanted.name)?;
             Some(Found { path: found.0.to_owned(), text: found.1.to_owned() })
         };
-        let read = Headers::new(8).read(files[0].0, &mut find).unwrap();
+        let read = Headers::new(8).read(files[0].0, &mut find).unwrap().unwrap();
         read.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
     }
 
@@ -303,6 +327,25 @@ mod tests {
             ("#define S \"a\" \n#define M (1 << 4 | 2)\n#define U unknown(1)", "#define S \"a\" #define M 18"),
         ] {
             assert_eq!(flat(&[("a.h", text)]), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn headers_without_an_end_are_given_up() {
+        let doubles = (1..=40).map(|n| format!("#define A{n} A{0} A{0}\n", n - 1)).collect::<String>();
+        let nested = |depth| format!("#define F(x) x x\n{}1{}", "F(".repeat(depth), ")".repeat(depth));
+        let texts = (1..=50).map(|n| format!("#define S{n}(x) S{}(#x)\n", n - 1)).collect::<String>();
+        let pastes = (1..=50).map(|n| format!("#define P{n}(x) P{}(x##x)\n", n - 1)).collect::<String>();
+        for text in [
+            format!("#define A0\n{doubles}A40;"),
+            nested(40),
+            nested(5000),
+            format!("{texts}S50(\"\")"),
+            format!("{pastes}P50(a)"),
+            "#include <a.h>\n#include <a.h>\n".to_owned(),
+        ] {
+            let mut find = |_: &Wanted| Some(Found { path: "a.h".to_owned(), text: text.clone() });
+            assert_eq!(Headers::new(8).read("a.h", &mut find), Err(Endless), "{:.60}", text);
         }
     }
 
