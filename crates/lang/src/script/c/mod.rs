@@ -11,6 +11,7 @@ mod words;
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use condition::{Value, WIDEST, Widths};
 use macros::{Macro, Macros};
 use words::{Kind, Word, character, integer, lines, words};
 
@@ -55,6 +56,8 @@ impl std::fmt::Display for Endless {
 #[derive(Clone, Debug)]
 pub struct Headers {
     macros: Macros,
+    /// Bits of a `long`.
+    long: u32,
     /// Files with `#pragma once`.
     once: HashSet<String>,
     /// Macros of the files, in the order of their definitions.
@@ -75,8 +78,13 @@ impl Headers {
     /// None was read. `word`: bytes of a pointer.
     #[must_use]
     pub fn new(word: u8) -> Headers {
-        let mut headers =
-            Headers { macros: Macros::new(), once: HashSet::new(), defined: Vec::new(), out: String::new() };
+        let mut headers = Headers {
+            macros: Macros::new(),
+            long: u32::from(word) * 8,
+            once: HashSet::new(),
+            defined: Vec::new(),
+            out: String::new(),
+        };
         let (long, size) = if word == 8 { ("long", "8") } else { ("int", "4") };
         let isa = match std::env::consts::ARCH {
             "x86" => "__i386__".to_owned(),
@@ -137,9 +145,8 @@ impl Headers {
             [text] if text.kind == Kind::Text => Some(text.text.clone()),
             all if all.iter().any(|word| word.kind == Kind::Name) => None,
             all => {
-                let is_unsigned = |word: &Word| word.kind == Kind::Number && word.text.contains(['u', 'U']);
-                let value = condition::value(all)?;
-                Some(if all.iter().any(is_unsigned) { (value as u64).to_string() } else { value.to_string() })
+                let widths = Widths { int: 32, long: self.long };
+                Some(condition::value(all, widths)?.to_string())
             }
         }
     }
@@ -237,7 +244,7 @@ impl Headers {
         let expanded = self.macros.expand(known);
         // A macro may stand for `defined X`.
         let expanded = answered(&expanded, &|name| self.macros.known.contains_key(name));
-        condition::value(&expanded).is_some_and(|value| value != 0)
+        condition::value(&expanded, WIDEST).is_some_and(Value::holds)
     }
 
     /// Writes out words that are no directives, so that the parser can read each.
@@ -271,7 +278,7 @@ pub fn holds(line: &str, number: &dyn Fn(&str) -> Option<Option<u64>>) -> Option
         Some(n) if word.kind == Kind::Name => Word::new(Kind::Number, &n.to_string()),
         _ => word,
     });
-    condition::value(&valued.collect::<Vec<_>>()).map(|value| value != 0)
+    condition::value(&valued.collect::<Vec<_>>(), WIDEST).map(Value::holds)
 }
 
 /// `defined X`, `defined(X)` and `__has_…(…)` with their answers in place.
@@ -324,6 +331,12 @@ mod tests {
             ("#define EMPTY\n#define T(x) x EMPTY y\nT(EMPTY z);", "z y ;"),
             ("#define C(x) \\\n  x\nC('\\n') /* a\n b */ 0x1FUL 1.5f;", "10 31 0 ;"),
             ("#define B (~0)", "#define B -1"),
+            ("#define B (~0U)", "#define B 4294967295"),
+            ("#define B (~0UL)", "#define B 18446744073709551615"),
+            ("#define B -0x80000000", "#define B 2147483648"),
+            ("#define B (-2147483648 | 0u)", "#define B -2147483648"),
+            ("#define B (0xffffffff + 1)", "#define B 0"),
+            ("#define B (1 << 4U)", "#define B 16"),
             ("#define S \"a\" \n#define M (1 << 4 | 2)\n#define U unknown(1)", "#define S \"a\" #define M 18"),
         ] {
             assert_eq!(flat(&[("a.h", text)]), wanted, "{text}");
@@ -358,8 +371,15 @@ mod tests {
             ("unknown", false),
             ("X ? 0 : 1", false),
             ("__has_include(<a.h>) || 'a' != 97", false),
-            ("-1 < 0x10u", true),
+            ("-1 < 0x10u", false),
+            ("-1 < 0x10", true),
+            ("0xffffffffffffffffUL > 0xffffffffUL", true),
+            ("-1 > 0u && (1 ? -1 : 0u) > 0 && -1 / 2u > 1", true),
+            ("-8 >> 1 == -4 && ~0u >> 63 == 1", true),
             ("1 / 0", false),
+            ("1 || 1 / 0", true),
+            ("!(0 && 1 % 0) && (1 ? 1 : 1 / 0)", true),
+            ("0 || 1 / 0", false),
         ] {
             let text = format!("#define X 20L\n#if {condition}\nyes;\n#elif 1\nno;\n#else\nnever;\n#endif\n");
             let wanted = if holds { "yes ;" } else { "no ;" };
