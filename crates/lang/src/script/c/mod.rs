@@ -254,8 +254,9 @@ impl Headers {
         }
         for word in self.macros.expand(std::mem::take(waiting)) {
             let text = match word.kind {
-                // The language writes neither suffixes nor characters, and has no such numbers.
-                Kind::Number => integer(&word.text).unwrap_or(0).to_string(),
+                // The language writes neither suffixes nor characters. A declaration with a number
+                // that is not understood is left out, since a text stands in its place.
+                Kind::Number => integer(&word.text).map_or("\"\"".to_owned(), |number| number.to_string()),
                 Kind::Char => character(&word.text).to_string(),
                 Kind::Text => "\"\"".to_owned(),
                 Kind::Sign if matches!(&*word.text, "\\" | "#" | "$" | "@" | "`") => continue,
@@ -329,7 +330,8 @@ mod tests {
             ("#define E(f, ...) e(f, ##__VA_ARGS__)\nE(1); E(1, 2);", "e ( 1 ) ; e ( 1 , 2 ) ;"),
             ("#define A B\n#define B A\nA;", "A ;"),
             ("#define EMPTY\n#define T(x) x EMPTY y\nT(EMPTY z);", "z y ;"),
-            ("#define C(x) \\\n  x\nC('\\n') /* a\n b */ 0x1FUL 1.5f;", "10 31 0 ;"),
+            ("#define C(x) \\\n  x\nC('\\n') /* a\n b */ 0x1FUL 1.5f;", "10 31 \"\" ;"),
+            ("'\\'' 0b11u 08;", "39 3 \"\" ;"),
             ("#define B (~0)", "#define B -1"),
             ("#define B (~0U)", "#define B 4294967295"),
             ("#define B (~0UL)", "#define B 18446744073709551615"),
@@ -380,6 +382,7 @@ mod tests {
             ("1 || 1 / 0", true),
             ("!(0 && 1 % 0) && (1 ? 1 : 1 / 0)", true),
             ("0 || 1 / 0", false),
+            ("'\\'' == 39 && '\\\\' == 92", true),
         ] {
             let text = format!("#define X 20L\n#if {condition}\nyes;\n#elif 1\nno;\n#else\nnever;\n#endif\n");
             let wanted = if holds { "yes ;" } else { "no ;" };

@@ -103,6 +103,9 @@ fn number(text: &str) -> usize {
 pub fn integer(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     let digits = lower.trim_end_matches(['u', 'l']);
+    if let Some(binary) = digits.strip_prefix("0b") {
+        return u64::from_str_radix(binary, 2).ok();
+    }
     match (digits.strip_prefix("0x"), digits.strip_prefix('0')) {
         (Some(hex), _) => u64::from_str_radix(hex, 16).ok(),
         (_, Some(octal)) if !octal.is_empty() => u64::from_str_radix(octal, 8).ok(),
@@ -112,7 +115,8 @@ pub fn integer(text: &str) -> Option<u64> {
 
 /// The number that a character is.
 pub fn character(text: &str) -> u64 {
-    let inner = text.trim_matches('\'');
+    let inner = text.strip_prefix('\'').unwrap_or(text);
+    let inner = inner.strip_suffix('\'').unwrap_or(inner);
     let Some(escape) = inner.strip_prefix('\\') else { return inner.bytes().next().unwrap_or(0).into() };
     match escape.as_bytes().first() {
         Some(b'n') => 10,
