@@ -15,17 +15,23 @@ const LARGEST: u64 = 1 << 30;
 /// Bytes that a type is aligned to at most, as in gcc.
 const LARGEST_ALIGN: u64 = 1 << 28;
 
-/// What attributes say of where members lie.
+/// What attributes say of a type, and of where members lie.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes {
     packed: bool,
     /// Bytes that the type, or the member, is aligned to at least.
-    align: u64,
+    align: Option<u64>,
+    /// `mode(…)`: bytes of the number. There are none that the language has: vectors, for instance.
+    bytes: Option<Option<u8>>,
 }
 
 impl Attributes {
     fn and(self, other: Attributes) -> Attributes {
-        Attributes { packed: self.packed || other.packed, align: self.align.max(other.align) }
+        Attributes {
+            packed: self.packed || other.packed,
+            align: self.align.max(other.align),
+            bytes: other.bytes.or(self.bytes),
+        }
     }
 }
 
@@ -42,16 +48,22 @@ impl Parser<'_> {
     /// A definition, with its semicolon.
     pub(super) fn definition(&mut self) -> Parsed<()> {
         if self.eat_word("typedef")? {
-            self.attribute()?;
+            let before = self.attribute()?;
             let base = self.specifier()?;
-            self.attribute()?;
+            let before = before.and(self.attribute()?);
             loop {
                 let (name, ty) = self.declarator(base.clone())?;
                 if name.is_empty() {
                     return Err(self.unexpected(", expecting identifier"));
                 }
+                let of = before.and(self.attribute()?);
+                let ty = self.with_mode(ty, of)?;
+                let natural = ty.align(self.types.word, &mut |record| self.types.layouts.get(&record.key()));
+                if of.align.is_some() && of.align != natural {
+                    let error = Diagnostic::error(self.last, "a typedef cannot align a type otherwise");
+                    return Err(error.hint("a struct with such a member may be aligned"));
+                }
                 self.types.typedefs.insert(name, ty);
-                self.attribute()?;
                 if !self.eat(",")? {
                     break;
                 }
@@ -186,7 +198,7 @@ impl Parser<'_> {
         let members = self.deeper(|parser| parser.members())?;
         let behind = self.attribute()?;
         let mut layout = self.lay_out(&members, is_union, before.packed || named.packed || behind.packed)?;
-        layout.align = layout.align.max(before.align).max(named.align).max(behind.align);
+        layout.align = layout.align.max(before.and(named).and(behind).align.unwrap_or(1));
         layout.size = layout.size.next_multiple_of(layout.align);
         if self.types.layouts.contains_key(&record.key()) {
             return Err(Diagnostic::error(span, format!("redefinition of '{}'", record.name)));
@@ -195,10 +207,34 @@ impl Parser<'_> {
         Ok(CType::Record(record))
     }
 
-    /// Any number of `__attribute__((…))`. Those that are neither `packed` nor `aligned(N)` say
-    /// nothing about where members lie.
+    /// A type with the size that `mode(…)` gives it.
+    fn with_mode(&self, ty: CType, of: Attributes) -> Parsed<CType> {
+        match (of.bytes, ty) {
+            (None, ty) => Ok(ty),
+            (Some(Some(bytes)), CType::Int { signed, .. }) => Ok(CType::Int { bytes, signed }),
+            _ => Err(Diagnostic::error(self.last, "this attribute makes a type that is not supported")),
+        }
+    }
+
+    /// The number of bytes in `mode(…)`, as gcc names them.
+    fn mode(&mut self) -> Parsed<Option<u8>> {
+        self.expect("(")?;
+        let TokenKind::Ident(name) = self.next()?.kind else { return Ok(None) };
+        self.expect(")")?;
+        Ok(match name.trim_matches('_') {
+            "QI" | "byte" => Some(1),
+            "HI" => Some(2),
+            "SI" => Some(4),
+            "DI" => Some(8),
+            "word" | "pointer" => Some(self.types.word),
+            _ => None,
+        })
+    }
+
+    /// Any number of `__attribute__((…))`. Those that are not named here say nothing about the size
+    /// of a type and where members lie.
     pub(super) fn attribute(&mut self) -> Parsed<Attributes> {
-        let mut found = Attributes { packed: false, align: 1 };
+        let mut found = Attributes { packed: false, align: None, bytes: None };
         loop {
             if self.eat_word("__packed")? {
                 found.packed = true;
@@ -216,6 +252,12 @@ impl Parser<'_> {
                     TokenKind::Punct("(") => open += 1,
                     TokenKind::Punct(")") => open -= 1,
                     TokenKind::Ident(word) if matches!(&*word, "packed" | "__packed__") => found.packed = true,
+                    TokenKind::Ident(word) if matches!(&*word, "mode" | "__mode__") => {
+                        found.bytes = Some(self.mode()?);
+                    }
+                    TokenKind::Ident(word) if matches!(word.trim_matches('_'), "vector_size" | "ext_vector_type") => {
+                        found.bytes = Some(None);
+                    }
                     TokenKind::Ident(word) if matches!(&*word, "aligned" | "__aligned__") => {
                         self.expect("(")?;
                         let TokenKind::Int(align) = *self.peek()? else {
@@ -226,7 +268,7 @@ impl Parser<'_> {
                             let message = format!("a type is aligned to 1, 2, 4 bytes or more, to {LARGEST_ALIGN}");
                             return Err(Diagnostic::error(token.span, message));
                         }
-                        found.align = found.align.max(align);
+                        found.align = found.align.max(Some(align));
                         self.expect(")")?;
                     }
                     TokenKind::End => return Err(self.unexpected(", expecting )")),
@@ -260,6 +302,7 @@ impl Parser<'_> {
                 let width = if self.eat(":")? { Some(self.length()?) } else { None };
                 let span = start.to(self.last);
                 let of = before.and(self.attribute()?);
+                let ty = self.with_mode(ty, of)?;
                 if name.is_empty() && width.is_none() {
                     return Err(self.unexpected(", expecting identifier"));
                 }
@@ -296,7 +339,7 @@ impl Parser<'_> {
                 return Err(Diagnostic::error(member.span, message));
             }
             let packed = packed || member.of.packed;
-            let align = if packed { 1 } else { align.max(1) }.max(member.of.align);
+            let align = if packed { 1 } else { align.max(1) }.max(member.of.align.unwrap_or(1));
             let start = if is_union { 0 } else { end };
             let (bit, bits) = match member.width {
                 None => (start.next_multiple_of(8 * align), 8 * size),
@@ -406,6 +449,29 @@ mod tests {
         ] {
             assert_eq!(laid_out(source, 4, member), short, "{source}");
             assert_eq!(laid_out(source, 8, member), long, "{source}");
+        }
+    }
+
+    #[test]
+    fn attributes_of_a_typedef_are_those_of_the_type() {
+        let member = |source: &str, word| {
+            let given = Given::default();
+            let mut parser = Parser::new(source, &given);
+            parser.types.word = word;
+            parser.header().unwrap();
+            parser.types.layouts.get(&("struct s".into(), None)).map(|layout| layout.size)
+        };
+        for (typedef, short, long) in [
+            ("int t __attribute__((__mode__(__word__)))", Some(4), Some(8)),
+            ("unsigned int t __attribute__((mode(QI)))", Some(1), Some(1)),
+            ("__attribute__((mode(__DI__))) int t", Some(8), Some(8)),
+            ("int t __attribute__((mode(TI)))", None, None),
+            ("float t __attribute__((__vector_size__(16)))", None, None),
+            ("int t __attribute__((aligned(16)))", None, None),
+            ("long long t __attribute__((aligned(8)))", None, Some(8)),
+        ] {
+            let source = format!("typedef {typedef};\nstruct s {{ t member; }};\n");
+            assert_eq!((member(&source, 4), member(&source, 8)), (short, long), "{typedef}");
         }
     }
 }
