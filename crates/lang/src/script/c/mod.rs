@@ -188,8 +188,13 @@ impl Headers {
                     rest.first().map(|name| self.macros.known.remove(&name.text));
                 }
                 "include" | "include_next" => {
-                    let expanded = self.macros.expand(rest.to_vec());
-                    let written: String = expanded.iter().map(|word| &*word.text).collect();
+                    // Only what is no name yet is expanded.
+                    let behind_word = directive.trim_start()[word.text.len()..].trim();
+                    let written = if behind_word.starts_with(['<', '"']) {
+                        behind_word.to_owned()
+                    } else {
+                        self.macros.expand(rest.to_vec()).iter().map(|word| &*word.text).collect()
+                    };
                     let name = written.trim_matches(['<', '>', '"']);
                     let beside = written.starts_with('"').then_some(&*of.path);
                     let behind = (word.text == "include_next").then_some(&*of.path);
@@ -395,6 +400,13 @@ mod tests {
         let inner = "#ifndef INNER\n#define INNER\ntypedef TYPE inner;\n#endif\n";
         let outer = "#define TYPE long\n#include <inner.h>\n#include \"inner.h\"\n#include <none.h>\ninner x;";
         assert_eq!(flat(&[("a.h", outer), ("inner.h", inner)]), "typedef long inner ; inner x ;");
+    }
+
+    #[test]
+    fn names_of_headers_are_not_expanded() {
+        let outer = "#define linux 1\n#define THAT \"b c.h\"\n#include <linux/a  b.h>\n#include THAT\n";
+        let files = [("a.h", outer), ("linux/a  b.h", "one;"), ("b c.h", "two;")];
+        assert!(flat(&files).starts_with("one ; two ;"));
     }
 
     #[test]
