@@ -60,6 +60,10 @@ pub struct Headers {
     long: u32,
     /// Files with `#pragma once`.
     once: HashSet<String>,
+    /// `#pragma pack(N)` that holds.
+    pack: Option<u64>,
+    /// Those that `#pragma pack(pop)` goes back to.
+    packs: Vec<Option<u64>>,
     /// Macros of the files, in the order of their definitions.
     defined: Vec<String>,
     /// Declarations.
@@ -82,6 +86,8 @@ impl Headers {
             macros: Macros::new(),
             long: u32::from(word) * 8,
             once: HashSet::new(),
+            pack: None,
+            packs: Vec::new(),
             defined: Vec::new(),
             out: String::new(),
         };
@@ -205,6 +211,10 @@ impl Headers {
                         self.file(&found, find, depth + 1);
                     }
                 }
+                "pragma" if rest.first().is_some_and(|word| word.text == "pack") => {
+                    self.declare(&mut waiting);
+                    self.pack(&rest[1..]);
+                }
                 "pragma" if rest.first().is_some_and(|word| word.text == "once") => {
                     self.once.insert(of.path.clone());
                 }
@@ -252,12 +262,39 @@ impl Headers {
         condition::value(&expanded, WIDEST).is_some_and(Value::holds)
     }
 
+    /// Takes the brackets of `#pragma pack(…)`.
+    fn pack(&mut self, brackets: &[Word]) {
+        for word in brackets {
+            match (word.kind, &*word.text) {
+                (Kind::Name, "push") => self.packs.push(self.pack),
+                (Kind::Name, "pop") => self.pack = self.packs.pop().flatten(),
+                // A number that is not understood is one that is not supported.
+                (Kind::Number, text) => self.pack = Some(integer(text).unwrap_or(0)),
+                _ => {}
+            }
+        }
+        if matches!(brackets, [open, close] if open.is("(") && close.is(")")) {
+            self.pack = None;
+        }
+    }
+
+    /// What stands behind the `struct` or `union` of a record, by the `#pragma pack` that holds: a
+    /// text there makes the parser leave the record out.
+    fn packed(&self) -> &'static str {
+        match self.pack {
+            None => "",
+            Some(1) => "__packed ",
+            Some(_) => "\"\" ",
+        }
+    }
+
     /// Writes out words that are no directives, so that the parser can read each.
     fn declare(&mut self, waiting: &mut Vec<Word>) {
         if waiting.is_empty() {
             return;
         }
-        for word in self.macros.expand(std::mem::take(waiting)) {
+        let mut words = self.macros.expand(std::mem::take(waiting)).into_iter();
+        while let Some(word) = words.next() {
             let text = match word.kind {
                 // The language writes neither suffixes nor characters. A declaration with a number
                 // that is not understood is left out, since a text stands in its place.
@@ -269,8 +306,20 @@ impl Headers {
             };
             self.out.push_str(&text);
             self.out.push(if matches!(&*text, ";" | "}") { '\n' } else { ' ' });
+            if matches!(&*text, "struct" | "union") && defines_record(words.as_slice()) {
+                self.out.push_str(self.packed());
+            }
         }
         self.out.push('\n');
+    }
+}
+
+/// Whether members follow behind `struct` or `union`.
+fn defines_record(behind: &[Word]) -> bool {
+    match behind {
+        [word, ..] if word.is("{") || word.text.starts_with("__attribute") => true,
+        [name, next, ..] => name.kind == Kind::Name && (next.is("{") || next.text.starts_with("__attribute")),
+        _ => false,
     }
 }
 
@@ -338,6 +387,11 @@ mod tests {
             ("#define C(x) \\\n  x\nC('\\n') /* a\n b */ 0x1FUL 1.5f;", "10 31 \"\" ;"),
             ("'\\'' 0b11u 08;", "39 3 \"\" ;"),
             ("#define B (~0)", "#define B -1"),
+            (
+                "#pragma pack(push, 1)\nstruct a { struct b *c; };\n#pragma pack(pop)\nunion d { };",
+                "struct __packed a { struct b * c ; } ; union d { } ;",
+            ),
+            ("#pragma pack(2)\nstruct { };\n#pragma pack()\nstruct { };", "struct \"\" { } ; struct { } ;"),
             ("#define B (~0U)", "#define B 4294967295"),
             ("#define B (~0UL)", "#define B 18446744073709551615"),
             ("#define B -0x80000000", "#define B 2147483648"),
