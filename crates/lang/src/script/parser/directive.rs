@@ -58,7 +58,12 @@ impl Parser<'_> {
                 self.skip_branches(end);
                 return Ok(true);
             }
-            Some("endif" | "pragma" | "undef") => {}
+            Some("undef") => {
+                let name = line.trim_start().strip_prefix("undef").unwrap_or_default();
+                let name = name.split_ascii_whitespace().next().unwrap_or_default();
+                self.defines.remove(name);
+            }
+            Some("endif" | "pragma") => {}
             _ => {
                 let error = Diagnostic::error(span, "this line is not understood");
                 return Err(
@@ -116,7 +121,7 @@ impl Parser<'_> {
         let kind = match value.kind {
             ExprKind::Str(text) => ExprKind::Str(text),
             _ => match self.constant(&value, &[]) {
-                // It has a sign.
+                // The value is negative: it stays an expression with a sign, whose type is signed.
                 Ok(number) if matches!(value.kind, ExprKind::Unary(UnaryOp::Negate, _)) => {
                     let of = Expr { kind: ExprKind::Int(number.wrapping_neg()), span: value.span };
                     ExprKind::Unary(UnaryOp::Negate, Box::new(of))
@@ -129,5 +134,19 @@ impl Parser<'_> {
             },
         };
         Ok((name, kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Given;
+    use super::*;
+
+    #[test]
+    fn a_name_without_its_definition_is_not_defined() {
+        let given = Given::default();
+        let mut parser = Parser::new("#define A 1\n#define B 2\n#undef A // why\n", &given);
+        while parser.directive().unwrap() {}
+        assert!(!parser.is_defined("A") && parser.is_defined("B"));
     }
 }
