@@ -13,7 +13,8 @@ impl Parser<'_> {
             match self.directive() {
                 Ok(false) => {}
                 Ok(true) => continue,
-                // A text that the language does not write like this.
+                // The text of a #define has an escape that the language does not know: the constant
+                // is left out.
                 Err(_) => {
                     let at = self.lexer.at();
                     let line = self.source[at..].lines().next().unwrap_or_default();
