@@ -117,10 +117,21 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// A line to its end.
+    /// A line to its end. One with `#if` goes on to the end of its `#endif`: what stands between
+    /// them need not be a script.
     fn line(&mut self) {
         let start = self.at + self.rest().len() - self.rest().trim_start().len();
-        let end = start + self.source[start..].find('\n').unwrap_or(self.source.len() - start);
+        let (mut end, mut depth) = (start, 0usize);
+        for line in self.source[start..].split_inclusive('\n') {
+            end += line.len();
+            let word = line.trim_start().strip_prefix('#').map(str::trim_start).unwrap_or_default();
+            depth += usize::from(word.starts_with("if"));
+            depth -= usize::from(word.starts_with("endif") && depth > 0);
+            if depth == 0 {
+                break;
+            }
+        }
+        end = start + self.source[start..end].trim_end().len();
         self.push(Kind::Line, start, end);
     }
 
