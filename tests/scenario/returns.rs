@@ -295,8 +295,8 @@ fn unfinished_under_load(script: &str) -> Option<(u64, Report)> {
     Some((said.map_or(0, |count| count.parse().expect("a number")), report))
 }
 
-/// `syscall` has a probe of our own at its entry. It was written with the user's handler in it, long
-/// before the exits.
+/// `syscall` has a probe of our own at its entry. It was written with the user's handler in it,
+/// long before the exits, and restored long after them.
 #[test]
 fn calls_through_a_site_of_our_own_were_seen_before_their_returns_could_be() {
     let script =

@@ -175,6 +175,7 @@ const WITHOUT_SPEC: &[&str] = &[
     "this expression has no value",
     // No compiler describes such a type.
     "'{}' contains itself",
+    "'{}' has more than {MEMBERS} members: name one",
     // No target has such functions: with more floating-point numbers than registers for them, with
     // arguments wider than all registers, or in places that only the compiler knows.
     "the argument {name} is in a register that is not seen",

@@ -188,7 +188,7 @@ pub fn u64_at(agent: Agent, at: u64) -> Option<u64> {
     let last = at.checked_add(7)?;
     let here = addr_of!(last) as u64 / PAGE;
     if at / PAGE == here && last / PAGE == here {
-        // SAFETY: all eight bytes are on the page of this function's own frame. Each byte is read alone,
+        // SAFETY: all eight bytes are on the page of this function's own frame. Each is read alone,
         // because the destination of a copy of eight bytes could overlap them.
         let byte = |i| unsafe { (at as *const u8).add(i).read_volatile() };
         return Some(u64::from_le_bytes(core::array::from_fn(byte)));

@@ -234,8 +234,8 @@ pub struct Request {
     pub action: Action,
     /// What its probes are called in [`Facts::places`]; `None`: nobody asks.
     pub label: Option<Label>,
-    /// The number of a group, such as the attach points of one block of a script. A pattern for many
-    /// functions may mean nothing if another request of its group means something.
+    /// The number of a group, such as the attach points of one block of a script. A pattern for
+    /// many functions may mean nothing if another request of its group means something.
     pub group: Option<usize>,
 }
 

@@ -215,8 +215,8 @@ fn parts(parts: &mut Parts) -> String {
     named.join(", ") + if parts.len() > NAMED { ", …" } else { "" }
 }
 
-/// `23 calls had not returned (20 of main, 3 of exit)`; `others` are calls of functions that are not
-/// known any more.
+/// `23 calls had not returned (20 of main, 3 of exit)`; `others` are calls of functions that are
+/// not known any more.
 fn had_not_returned(calls: &mut Parts, others: u64) -> Option<String> {
     let sum = others + sum(calls);
     let more = if others > 0 && calls.len() <= NAMED { ", …" } else { "" };

@@ -377,8 +377,8 @@ pub struct DebugInfo {
     pub directories: Vec<PathBuf>,
 }
 
-/// A directory for debug files. bpftrace compares checksums where a `+` is in front; Sidestep always
-/// does.
+/// A directory for debug files. bpftrace compares checksums where a `+` is in front; Sidestep
+/// always does.
 fn parse_directory(text: &str) -> Result<PathBuf, std::convert::Infallible> {
     Ok(PathBuf::from(text.strip_prefix('+').unwrap_or(text)))
 }

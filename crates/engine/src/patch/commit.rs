@@ -59,9 +59,9 @@ impl Change<'_> {
         self.entry.own == ISLAND
     }
 
-    /// Of what it is a part. Parts are written one after the other: our own sites before the users',
-    /// islands before the sites that need them, the users' exits before their entries. `early`: those
-    /// exits that can be written in one pause with our own sites are.
+    /// Of what it is a part. Parts are written one after the other: our own sites before the
+    /// users', islands before the sites that need them, the users' exits before their entries.
+    /// `early`: those exits that can be written in one pause with our own sites are.
     fn part(&self, early: bool) -> (Phase, bool, bool) {
         let phase = match self.job.own {
             true => Phase::Own,
