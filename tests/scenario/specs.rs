@@ -173,8 +173,7 @@ const WITHOUT_SPEC: &[&str] = &[
     "only variables and maps can be assigned",
     // What has no type is refused where it gets its name.
     "this expression has no value",
-    // No compiler describes such a type.
-    "'{}' contains itself",
+    // No compiler describes so large a type.
     "'{}' has more than {MEMBERS} members: name one",
     // No target has such functions: with more floating-point numbers than registers for them, with
     // arguments wider than all registers, or in places that only the compiler knows.
