@@ -227,7 +227,7 @@ fn a_second_signal_while_it_detaches_did_not_give_up_the_results() {
     }
     let output = tracing.output();
     assert_eq!(output.code(), 1, "{output}");
-    assert!(output.stderr.contains("somebody else is changing the probes"), "{output}");
+    assert!(output.stderr.contains("stays probed, since another controller is changing its probes"), "{output}");
     assert!(!output.stdout.contains("FUNC"), "{output}");
     drop(lock);
     run(&mut sidestep(&["detach", "-p", &pid]), LIMIT).ok();

@@ -422,8 +422,18 @@ pub enum Missing {
     Usual,
     /// It is an error.
     Error,
-    /// It is noted in [`crate::Session::refused`], also if no other request means anything.
+    /// It is noted in [`crate::Session::refused`].
     Noted,
+    /// The same, also if no other request means anything.
+    Allowed,
+}
+
+impl Missing {
+    /// Is it noted, whatever the target is?
+    #[must_use]
+    pub fn is_noted(self) -> bool {
+        matches!(self, Missing::Noted | Missing::Allowed)
+    }
 }
 
 impl Options {

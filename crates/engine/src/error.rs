@@ -66,14 +66,11 @@ pub enum SessionError {
     },
     /// Another controller is at work, for longer than a detach waits.
     #[error(
-        "process {pid} stays probed: for {} s another controller has been changing its probes; `sidestep detach -p {pid}` removes what stays",
-        waited.as_secs()
+        "process {pid} stays probed, since another controller is changing its probes; `sidestep detach -p {pid}` removes what stays"
     )]
     StillProbed {
         /// Process id.
         pid: i32,
-        /// How long the turn was waited for.
-        waited: std::time::Duration,
     },
     /// Another controller is at work.
     #[error("somebody else is changing the probes of process {pid}; try again")]

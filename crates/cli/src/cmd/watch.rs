@@ -135,7 +135,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     // From here on, nobody who does not read keeps the target attached.
     outlet::start()?;
     let (missing, follow) = (tool.missing(), job.target.follow);
-    let late = follow || missing == Missing::Noted;
+    let late = follow || missing.is_noted();
     let share_across_users = job.target.share_across_users;
     let protect = &job.target.protect;
     let options = Options {

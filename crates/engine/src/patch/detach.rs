@@ -63,11 +63,17 @@ pub(crate) fn remove(
         return Ok(stops);
     }
     let _turn = take(process)?;
-    // Somebody may have removed one of them, or finished one, before it was our turn.
+    // Somebody may have removed one of them, or finished one, before it was our turn. A thread that
+    // is inside the code of one keeps none of the others.
+    let mut inside = None;
     for found in chosen()? {
-        stops.append(remove_one(process, found.shared_va)?);
+        match remove_one(process, found.shared_va) {
+            Ok(more) => stops.append(more),
+            Err(error @ SessionError::StillInside { .. }) => inside = inside.or(Some(error)),
+            Err(error) => return Err(error),
+        }
     }
-    Ok(stops)
+    inside.map_or(Ok(stops), Err)
 }
 
 /// Removes a session, given by the address of its shared region.
@@ -157,7 +163,8 @@ impl Journal {
         let code = found.mappings(process)?.iter().filter(is_code).map(|m| m.addr..m.addr + m.len).collect();
         // What does not say which probes it has has no exits.
         let exits = discovery::exits_of_own(&found.sites(process).unwrap_or_default());
-        let own = entries.iter().filter(|entry| entry.own == 1).map(|entry| entry.site).collect();
+        let is_written = written.iter().map(|index| &entries[*index]);
+        let own = is_written.filter(|entry| entry.own == 1).map(|entry| entry.site).collect();
         Ok(Journal { entries, written, detours, islands, own, exits, code })
     }
 
@@ -278,10 +285,18 @@ fn restore(
     let process = stopped.process().clone();
     let shared: Vec<&JournalEntry> = journal.entries.iter().filter(|entry| others.know(entry)).collect();
     let is_last = |entry: &JournalEntry| journal.is_last(entry, waits);
-    shared.iter().filter(|entry| !is_last(entry)).try_for_each(|entry| others.unlink(&process, entry))?;
-    let written = journal.written.iter().rev().map(|index| &journal.entries[*index]);
-    let (last, users): (Vec<&JournalEntry>, Vec<_>) = written.partition(|entry| is_last(entry));
-    restore_text(stopped, &mappings, &users)?;
+    let written: Vec<&JournalEntry> = journal.written.iter().rev().map(|index| &journal.entries[*index]).collect();
+    // Users' sites before our own, and islands after the sites that lead there.
+    let restore_sites = |stopped: &mut Stopped, last: bool| {
+        for kind in [0, 1, ISLAND] {
+            let is_it = |entry: &&&JournalEntry| entry.own == kind && is_last(entry) == last;
+            shared.iter().filter(is_it).try_for_each(|entry| others.unlink(&process, entry))?;
+            let entries: Vec<&JournalEntry> = written.iter().filter(is_it).copied().collect();
+            restore_text(stopped, &mappings, &entries)?;
+        }
+        Ok::<(), SessionError>(())
+    };
+    restore_sites(stopped, false)?;
     originals.restore(stopped)?;
     let mut positions = thread_positions::positions(stopped, &mappings)?;
     // A thread that has jumped to an island has not executed anything of the site. One that has
@@ -321,11 +336,7 @@ fn restore(
     // A thread in the agent may be about to replace a return address or to meet a trap: then our
     // own sites stay for now.
     if inside.is_none() {
-        shared.iter().filter(|entry| is_last(entry)).try_for_each(|entry| others.unlink(&process, entry))?;
-        for kind in [0, 1, ISLAND] {
-            let entries: Vec<&JournalEntry> = last.iter().copied().filter(|entry| entry.own == kind).collect();
-            restore_text(stopped, &mappings, &entries)?;
-        }
+        restore_sites(stopped, true)?;
     }
     for (position, original) in positions.iter().zip(targets) {
         match original {

@@ -144,8 +144,7 @@ pub(crate) fn take_turn(process: &Process) -> Result<sidestep_sys::Turn, Session
 
 /// The same for what a session has to do before it ends.
 pub(crate) fn take_last_turn(process: &Process) -> Result<sidestep_sys::Turn, SessionError> {
-    let error = || SessionError::StillProbed { pid: process.pid(), waited: LAST_PATIENCE };
-    turn(process, LAST_PATIENCE)?.ok_or_else(error)
+    turn(process, LAST_PATIENCE)?.ok_or(SessionError::StillProbed { pid: process.pid() })
 }
 
 fn turn(process: &Process, patience: Duration) -> Result<Option<sidestep_sys::Turn>, SessionError> {

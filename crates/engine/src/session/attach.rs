@@ -106,9 +106,8 @@ impl Attach {
             }
         }
         installer.forgive(&mut missing);
-        let noted = wanted.options.missing == Missing::Noted;
         let is_mistake = |error: &SessionError| !(wanted.options.listens() && error.may_come());
-        if !noted && !others {
+        if !wanted.options.missing.is_noted() && !others {
             if let Some(at) = missing.iter().position(|(_, error)| is_mistake(error)) {
                 return Err(missing.swap_remove(at).1);
             }
@@ -123,7 +122,8 @@ impl Attach {
         hooks.extend(installer.plan_loader(&process, &mut objects)?);
         objects.analyses.borrow_mut().forget();
         // What is there but has no such function is a mistake, and will be one later.
-        let waits = wanted.options.listens() && (noted || missing.iter().all(|(_, error)| error.may_come()));
+        let allowed = wanted.options.missing == Missing::Allowed;
+        let waits = wanted.options.listens() && (allowed || missing.iter().all(|(_, error)| error.may_come()));
         if planned.is_empty() && !(waits && !missing.is_empty() && !hooks.is_empty()) {
             let source = installer.none_of(missing);
             return Err(if others { SessionError::InProcess { pid, source: Box::new(source) } } else { source });
@@ -160,7 +160,7 @@ pub(crate) fn note_missing(ready: &mut [Attach], options: &Options) -> Result<()
     missing.retain(|(request, _)| others.iter().all(|other| other.missing.iter().any(|(i, _)| i == request)));
     first.installer.forgive(&mut missing);
     for (request, error) in missing {
-        if options.missing == Missing::Noted && !(options.follow && error.may_come()) {
+        if options.missing.is_noted() && !(options.follow && error.may_come()) {
             first.installer.miss(request, &error);
         } else if first.waits {
             first.installer.wait_for(request, &error);

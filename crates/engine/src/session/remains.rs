@@ -37,8 +37,9 @@ pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError
         // What stays of it has no site of a user: it is another session, from which nothing comes
         // any more.
         Ok(_) | Err(SessionError::StillInside { .. }) => Ok(noted),
-        // A process that is gone, or is none of ours to stop, is no matter of what it carries.
-        Err(error @ (SessionError::Stop(_) | SessionError::Open(_))) => Err(error),
+        // A process that is gone, or is none of ours to stop, is no matter of what it carries. Nor is
+        // one that another controller is changing.
+        Err(error @ (SessionError::Stop(_) | SessionError::Open(_) | SessionError::Occupied { .. })) => Err(error),
         Err(_) if !process.is_alive() => Ok(noted),
         Err(error) => {
             let controller = all.iter().find(|found| is_left(found)).map_or(0, |found| found.controller_pid);

@@ -54,12 +54,12 @@ pub(crate) struct Begun {
 fn judge(begun: Begun, wanted: &SessionSpec) -> Result<Installer, SessionError> {
     let Begun { mut installer, mut missing } = begun;
     installer.forgive(&mut missing);
-    let noted = wanted.options.missing == Missing::Noted;
+    let noted = wanted.options.missing.is_noted();
     // What is there but has no such function is a mistake, and will be one later.
     let may_come = |error: &SessionError| error.may_come() && wanted.options.follow;
     let waits = !missing.is_empty() && missing.iter().all(|(_, error)| may_come(error));
-    let is_noted = noted && !missing.is_empty();
-    if installer.probes.is_empty() && !((waits || is_noted) && installer.regions().is_some()) {
+    let allowed = wanted.options.missing == Missing::Allowed && !missing.is_empty();
+    if installer.probes.is_empty() && !((waits || allowed) && installer.regions().is_some()) {
         return Err(installer.none_of(missing));
     }
     if wanted.options.missing == Missing::Error && !missing.is_empty() && !waits {

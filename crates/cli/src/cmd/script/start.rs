@@ -337,7 +337,9 @@ impl Tool for Running<'_> {
     fn missing(&self) -> Missing {
         match self.script.checked.config.missing_probes {
             MissingProbes::Error => Missing::Error,
-            MissingProbes::Warn | MissingProbes::Ignore => Missing::Noted,
+            // A tool has something to probe.
+            MissingProbes::Warn | MissingProbes::Ignore if self.script.layout.is_some() => Missing::Noted,
+            MissingProbes::Warn | MissingProbes::Ignore => Missing::Allowed,
         }
     }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use sidestep_symbols::{Matcher, asks_for_unnamed};
 
 use super::Installer;
-use crate::api::{FuncPattern, Missing, Refused, Request};
+use crate::api::{FuncPattern, Refused, Request};
 use crate::error::SessionError;
 use crate::planning::Planned;
 use crate::resolve::Match;
@@ -69,7 +69,7 @@ impl Installer {
 
     /// A request that means nothing yet. What may be missing is nobody's business until the end.
     pub fn wait_for(&mut self, request: usize, reason: &SessionError) {
-        if self.options.missing != Missing::Noted {
+        if !self.options.missing.is_noted() {
             self.awaited.push((self.requests[request].pattern.text.clone(), reason.to_string()));
         }
     }
