@@ -37,8 +37,8 @@ pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError
         // What stays of it has no site of a user: it is another session, from which nothing comes
         // any more.
         Ok(_) | Err(SessionError::StillInside { .. }) => Ok(noted),
-        // A process that is gone, or is none of ours to stop, is no matter of what it carries. Nor is
-        // one that another controller is changing.
+        // A process that is gone, that is none of ours to stop, or that another controller is
+        // changing, is no matter of what it carries.
         Err(error @ (SessionError::Stop(_) | SessionError::Open(_) | SessionError::Occupied { .. })) => Err(error),
         Err(_) if !process.is_alive() => Ok(noted),
         Err(error) => {
