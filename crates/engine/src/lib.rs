@@ -6,7 +6,7 @@
 //! | folder | what is in it |
 //! |---|---|
 //! | `fitness` | what a machine and a process can do |
-//! | `session` | a session from its start to its end: attach, start of a command, probes that come later |
+//! | `session` | a session: attach, start of a command, probes that come later, the end |
 //! | `session/follow` | children, executed programs, libraries that come later |
 //! | `session/protection` | keeps the limits on what probes cost the target; what a hit costs |
 //! | `results` | counts, maps, records, the status of probes; programs that run in the controller |

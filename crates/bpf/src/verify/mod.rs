@@ -16,8 +16,8 @@
 //! let refused = verify(&program, &Rules::default()).unwrap_err();
 //! assert_eq!(
 //!     refused.to_string(),
-//!     "insn 0: r0 = *(u64 *)(r1 + 176): bytes 176 to 184 of the context are accessed, which has 176: \
-//!      check the offset first",
+//!     "insn 0: r0 = *(u64 *)(r1 + 176): bytes 176 to 184 of the context are accessed, \
+//!      which has 176: check the offset first",
 //! );
 //! ```
 

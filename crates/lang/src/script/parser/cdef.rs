@@ -21,7 +21,8 @@ pub(super) struct Attributes {
     packed: bool,
     /// Bytes that the type, or the member, is aligned to at least.
     align: Option<u64>,
-    /// `mode(…)`: bytes of the number. There are none that the language has: vectors, for instance.
+    /// Bytes of the number that `mode(…)` makes. `Some(None)`: a type that the language does not
+    /// have, such as a vector.
     bytes: Option<Option<u8>>,
 }
 
@@ -231,8 +232,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Any number of `__attribute__((…))`. Those that are not named here say nothing about the size
-    /// of a type and where members lie.
+    /// Any number of `__attribute__((…))`. Attributes that are not named here change neither the
+    /// size of a type nor the places of members.
     pub(super) fn attribute(&mut self) -> Parsed<Attributes> {
         let mut found = Attributes { packed: false, align: None, bytes: None };
         loop {
