@@ -7,7 +7,7 @@ use cases::random::{Random, program};
 use cases::{maps, rules};
 use sidestep_bpf::interp::{Machine, Stop, Vm};
 use sidestep_bpf::pass::{Link, Values};
-use sidestep_bpf::verify::{Rules, verify};
+use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_bpf::{AtomicOp, Imm64, Insn, Size, Width, alu};
 
 const CONTEXT: u64 = 0x10_0000;
@@ -93,15 +93,16 @@ fn fill(random: &mut Random, bytes: &mut [u8]) {
 #[test]
 fn accepted_programs_stay_within_their_memory() {
     let maps = maps();
-    let (mut accepted, mut ended) = (0, 0);
+    let (mut accepted, mut joined, mut ended) = (0, 0, 0);
     for seed in 0..6000 {
         let program = program(seed);
-        // With a low limit, paths are joined; what is proven so is proven without, too.
-        let limits = [1 << 4, 1 << 5, 1 << 6, 1 << 7, 1 << 8, 1 << 9, 1_000_000];
-        let mut all =
-            limits.map(|max_steps| verify(&program, &Rules { max_steps, ..rules(&maps) })).into_iter().flatten();
-        let Some(verified) = all.next() else { continue };
-        assert!(verify(&program, &rules(&maps)).is_ok(), "seed {seed}");
+        // What is proven of joined paths is proven of each path, too.
+        let with = |joins| verify(&program, &Rules { joins, ..rules(&maps) }).ok();
+        let (each, all) = (with(false), with(true));
+        assert!(all.is_none() || each.is_some(), "seed {seed}");
+        let differs = |all: &Verified| each.as_ref().is_some_and(|each| each.steps != all.steps);
+        joined += u32::from(all.as_ref().is_some_and(differs));
+        let Some(verified) = all.or(each) else { continue };
         accepted += 1;
         let values = |entries| Some(Values { base: Imm64::Value(VALUE), stride: 64, entries });
         let simple = [0, 1].map(|entries| verified.link(&[Link { map: 7, values: values(entries) }; 7]).unwrap());
@@ -133,5 +134,6 @@ fn accepted_programs_stay_within_their_memory() {
         }
     }
     assert!(accepted > 600, "too few programs are accepted to say anything: {accepted}");
+    assert!(joined > 100, "too few of them have paths that were joined: {joined}");
     assert_eq!(ended, 12 * accepted);
 }

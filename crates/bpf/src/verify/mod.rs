@@ -69,6 +69,9 @@ pub struct Rules<'a> {
     pub allow_unsafe: bool,
     /// Instructions on all paths together at most. The kernel's limit is a million.
     pub max_steps: usize,
+    /// Join all paths that meet: less is known there. Otherwise paths are joined only if there are
+    /// too many.
+    pub joins: bool,
 }
 
 impl Default for Rules<'_> {
@@ -82,6 +85,7 @@ impl Default for Rules<'_> {
             strict_alignment: false,
             allow_unsafe: false,
             max_steps: 1_000_000,
+            joins: false,
         }
     }
 }
@@ -123,11 +127,12 @@ fn check(program: &Program, rules: &Rules) -> Result<Verified, Located> {
 
 /// All paths, each by itself; or, if there are too many, joined where they meet.
 fn walked<'a>(code: &'a flow::Code, rules: &'a Rules) -> Result<explore::Walk<'a>, Located> {
-    let mut walk = explore::Walk::new(code, rules, false);
+    let mut walk = explore::Walk::new(code, rules, rules.joins);
     let Err(error) = walk.run() else { return Ok(walk) };
-    if !matches!(error.1, Problem::TooComplex(_) | Problem::TooManyPaths) {
+    if rules.joins || !matches!(error.1, Problem::TooComplex(_) | Problem::TooManyPaths) {
         return Err(error);
     }
+    drop(walk);
     // What is not proven there says nothing.
     let mut joined = explore::Walk::new(code, rules, true);
     if joined.run().is_ok() { Ok(joined) } else { Err(error) }

@@ -72,6 +72,18 @@ fn settling_loses_no_number() {
 }
 
 #[test]
+fn a_union_has_the_numbers_of_both_sets() {
+    let sets = sets();
+    for (a, in_a) in &sets {
+        for (b, in_b) in &sets {
+            let both = a.union(b);
+            assert!(both.contains(a) && both.contains(b), "{a:?} and {b:?}");
+            assert!(in_a.iter().chain(in_b).all(|n| has(&both, *n)), "{a:?} and {b:?}");
+        }
+    }
+}
+
+#[test]
 fn parts_of_numbers_are_in_parts_of_sets() {
     for (set, numbers) in sets() {
         for &n in &numbers {
