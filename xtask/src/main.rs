@@ -24,6 +24,7 @@ usage: cargo xtask COMMAND
   setup               install the Debian packages that the tests need (says so first; sudo if not root)
   test [--quick]      everything that must hold: format, lints, build, all tests, the oldest compiler
                       --quick: neither setup nor the oldest compiler
+  test --only TOPIC   the tests of a crate (`--only lang`), or the scenario tests whose names contain TOPIC
   arm64 [--all] [FILTER]...
                       the scenario tests in the arm64 guest: those whose names contain a FILTER. SIDESTEP_BIN_ARM64 names
                       a tool to test. --all: also those that are left out, see arm64/left_out.rs
@@ -62,6 +63,8 @@ fn main() -> ExitCode {
         ["setup"] => setup::setup().map(|()| true),
         ["test"] => test::test(false),
         ["test", "--quick"] => test::test(true),
+        ["test", "--only", topic] => test::only(topic),
+        ["timed", ref command @ ..] => test::timed(command),
         ["arm64", ref words @ ..] => {
             let Some(wanted) = arm64::Wanted::parse(words) else { return usage() };
             arm64::arm64(&wanted)

@@ -1,8 +1,10 @@
 //! Everything that must hold before a change is good.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
@@ -20,7 +22,12 @@ struct Tally {
     passed: u64,
     failed: u64,
     broken: Vec<String>,
+    /// Names of tests, with the seconds that they took.
+    times: Vec<(f64, String)>,
 }
+
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 10;
 
 /// Runs all checks. True if nothing failed. The last line is `N passed, N failed`.
 pub fn test(quick: bool) -> Result<bool> {
@@ -39,9 +46,7 @@ pub fn test(quick: bool) -> Result<bool> {
     let doc = ["doc", "--workspace", "--exclude", "sidestep-cli", "--no-deps", "--locked"];
     tally.step("documentation", cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"));
     tally.check("the book", book);
-    tally.step("release build", cargo().args(["build", "--release", "--locked", "--package", "sidestep-cli"]));
-    let short = ["build", "--release", "--locked", "--package", "sidestep-cli", "--target", setup::TARGET_32];
-    tally.step("release build for 32-bit programs", cargo().args(short));
+    tally.release_builds();
     // With the instruction set of the tests (`plan/tests/toy.rs`).
     tally.tests(cargo().args([
         "test",
@@ -72,28 +77,66 @@ pub fn test(quick: bool) -> Result<bool> {
     if !quick {
         tally.oldest_compiler();
     }
-    for broken in &tally.broken {
-        println!("FAILED: {broken}");
+    Ok(tally.end())
+}
+
+/// Runs the tests of one crate, or the scenario tests whose names contain the topic.
+pub fn only(topic: &str) -> Result<bool> {
+    let mut tally = Tally::default();
+    let mut tests = cargo();
+    tests.args(["test", "--locked", "--no-fail-fast", "--package"]);
+    if checkout().join("crates").join(topic).is_dir() {
+        let package = if topic == "sidestep" { topic.to_owned() } else { format!("sidestep-{topic}") };
+        tests.arg(package);
+        if topic == "plan" {
+            tests.args(["--features", "sidestep-plan/toy"]);
+        }
+    } else {
+        tally.release_builds();
+        tests.args(["sidestep-tests", "--test", "scenario", "--", topic]);
     }
-    println!("{} passed, {} failed", tally.passed, tally.failed);
-    Ok(tally.failed == 0)
+    tally.tests(&mut tests)?;
+    Ok(tally.end())
 }
 
 impl Tally {
+    /// The tool that the scenario tests try, for 64-bit and for 32-bit programs.
+    fn release_builds(&mut self) {
+        let build = ["build", "--release", "--locked", "--package", "sidestep-cli"];
+        self.step("release build", cargo().args(build));
+        self.step("release build for 32-bit programs", cargo().args(build).args(["--target", setup::TARGET_32]));
+    }
+
+    /// Says what was slow and what failed. The last line is `N passed, N failed`. True if nothing
+    /// failed.
+    fn end(mut self) -> bool {
+        self.times.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (seconds, name) in self.times.iter().take(SLOWEST) {
+            println!("slow: {seconds:.0} s {name}");
+        }
+        for broken in &self.broken {
+            println!("FAILED: {broken}");
+        }
+        println!("{} passed, {} failed", self.passed, self.failed);
+        self.failed == 0
+    }
+
     /// A step that is not a set of tests: counts as one failure if it fails, and not otherwise.
     fn step(&mut self, name: &str, command: &mut Command) {
-        println!("=== {name}");
+        let begun = begin(name);
         if !command.status().is_ok_and(|status| status.success()) {
             self.fail(name.to_owned());
         }
+        end(begun);
     }
 
     /// The same, of something that is no command.
     fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
-        println!("=== {name}");
+        let begun = begin(name);
         if let Err(error) = check() {
             self.fail(format!("{name}: {error:#}"));
         }
+        end(begun);
     }
 
     fn fail(&mut self, what: String) {
@@ -103,8 +146,9 @@ impl Tally {
 
     /// Runs test runners and adds up their `test result:` lines.
     fn tests(&mut self, command: &mut Command) -> Result<()> {
-        println!("=== tests");
+        let begun = begin("tests");
         let mut child = command
+            .envs(timer())
             .env("SIDESTEP_BIN", release_binary(None))
             .env("SIDESTEP_BIN_32", release_binary(Some(setup::TARGET_32)))
             .stdout(Stdio::piped())
@@ -124,8 +168,11 @@ impl Tally {
             if let Some((passed, failed)) = result(&line) {
                 self.passed += passed;
                 self.failed += failed;
-            } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
-                self.broken.push(format!("test {name}"));
+            } else if let Some((name, outcome)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ")) {
+                if outcome.starts_with("FAILED") {
+                    self.broken.push(format!("test {name}"));
+                }
+                self.times.extend(seconds(outcome).map(|seconds| (seconds, name.to_owned())));
             }
         }
         let status = child.wait().context("cargo test")?;
@@ -134,12 +181,13 @@ impl Tally {
             // It did not compile.
             self.fail("cargo test".to_owned());
         }
+        end(begun);
         Ok(())
     }
 
     /// The scenario tests in the arm64 guest.
     fn arm64(&mut self) {
-        println!("=== tests in the arm64 guest");
+        let begun = begin("tests in the arm64 guest");
         match arm64::run(&arm64::Wanted::tested()) {
             Ok(results) => {
                 self.passed += results.passed;
@@ -149,6 +197,7 @@ impl Tally {
             }
             Err(error) => self.fail(format!("tests in the arm64 guest: {error:#}")),
         }
+        end(begun);
     }
 
     /// The workspace builds with the oldest compiler that Cargo.toml promises.
@@ -183,6 +232,49 @@ fn book() -> Result<()> {
     Ok(())
 }
 
+/// Says which step begins.
+fn begin(step: &str) -> Instant {
+    println!("=== {step}");
+    Instant::now()
+}
+
+/// Says how long a step took.
+fn end(begun: Instant) {
+    println!("(took {} s)", begun.elapsed().as_secs());
+}
+
+/// What has cargo start test runners by [`timed`].
+fn timer() -> Vec<(&'static str, String)> {
+    let own = std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok());
+    let Some(own) = own else { return Vec::new() };
+    // What the kernel says of a program that was built again meanwhile.
+    let own = own.strip_suffix(" (deleted)").unwrap_or(&own);
+    // Cargo splits it at blanks.
+    if own.contains(char::is_whitespace) {
+        return Vec::new();
+    }
+    let variables = ["CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_RUNNER"];
+    variables.map(|variable| (variable, format!("{own} timed"))).into()
+}
+
+/// Becomes a test runner that says how long each test takes. That of a stable compiler does so only
+/// if it is told that it is none.
+pub fn timed(command: &[&str]) -> Result<bool> {
+    let (program, args) = command.split_first().context("no test runner")?;
+    let mut runner = Command::new(program);
+    runner.args(args);
+    // Examples in documents are other programs.
+    if Path::new(program).parent().is_some_and(|folder| folder.ends_with("deps")) {
+        runner.args(["-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
+    }
+    Err(runner.exec()).with_context(|| (*program).to_owned())
+}
+
+/// The seconds behind the outcome of a test: `ok <1.234s>`.
+fn seconds(outcome: &str) -> Option<f64> {
+    outcome.split_once('<')?.1.strip_suffix("s>")?.parse().ok()
+}
+
 /// Passed and failed of a line `test result: ok. 3 passed; 0 failed; …`.
 fn result(line: &str) -> Option<(u64, u64)> {
     let rest = line.trim_start().strip_prefix("test result: ")?.split_once(". ")?.1;
@@ -193,7 +285,8 @@ fn result(line: &str) -> Option<(u64, u64)> {
 /// What cargo says of a test runner that a signal ended, so that it has no result.
 fn dead(line: &str) -> Option<String> {
     let (program, signal) = line.split_once("process didn't exit successfully: `")?.1.split_once("` (signal: ")?;
-    let program = program.split(' ').next().unwrap_or_default();
+    // Also of `xtask timed PROGRAM`.
+    let program = program.split(' ').find(|word| word.contains("/deps/")).unwrap_or(program);
     Some(format!("the test runner {program} died: signal {}", signal.trim_end_matches(')')))
 }
 
@@ -220,7 +313,7 @@ pub fn release_binary(target: Option<&str>) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::{dead, result};
+    use super::{dead, result, seconds};
 
     #[test]
     fn reads_result_lines() {
@@ -231,11 +324,20 @@ mod tests {
     }
 
     #[test]
+    fn times_stand_behind_outcomes() {
+        assert_eq!(seconds("ok <1.25s>"), Some(1.25));
+        assert_eq!(seconds("FAILED <61.000s>"), Some(61.0));
+        assert_eq!(seconds("ok"), None);
+    }
+
+    #[test]
     fn a_test_runner_that_died_is_named() {
         let line =
             "  process didn't exit successfully: `/x/deps/own-42 a` (signal: 11, SIGSEGV: invalid memory reference)";
         let said = "the test runner /x/deps/own-42 died: signal 11, SIGSEGV: invalid memory reference";
         assert_eq!(dead(line).as_deref(), Some(said));
+        let timed = line.replace("`/x", "`/x/xtask timed /x");
+        assert_eq!(dead(&timed).as_deref(), Some(said));
         assert_eq!(dead("  process didn't exit successfully: `/x/deps/own-42` (exit status: 101)"), None);
     }
 }
