@@ -186,8 +186,6 @@ const WITHOUT_SPEC: &[&str] = &[
     "of a vector register the lower 8 bytes are known",
     // Of 32-bit programs, and of programs for Arm.
     "{name}() knows the numbers of 64-bit programs alone",
-    "a value of type '{}' is returned in memory that only the caller knows",
-    "read the register x8 at the entry: reg(\"x8\")",
     "where 32-bit Arm code has a value of type '{}' is not known",
     "read a register: reg(\"r0\")",
 ];

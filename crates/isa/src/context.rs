@@ -40,6 +40,9 @@ pub struct Context {
     pub result: u16,
     /// Offset of the second word of a result.
     pub second_result: u16,
+    /// Offset of the register that has, where a function is entered, the address of a result that
+    /// does not fit into registers.
+    pub result_address: u16,
     /// Offset of the address of the probed instruction.
     pub pc: u16,
     /// Offset of the stack pointer.

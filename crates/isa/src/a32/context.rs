@@ -26,6 +26,7 @@ pub static CONTEXT: Context = Context {
     go_arguments: &[],
     result: r(0),
     second_result: r(1),
+    result_address: r(0),
     pc: r(15),
     stack_pointer: r(13),
     goroutine: r(10),

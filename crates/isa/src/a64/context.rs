@@ -54,6 +54,8 @@ pub static CONTEXT: Context = Context {
     ],
     result: x(0),
     second_result: x(1),
+    // AAPCS64, 6.9.
+    result_address: x(8),
     pc: x(32),
     stack_pointer: x(31),
     goroutine: x(28),

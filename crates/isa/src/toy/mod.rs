@@ -73,6 +73,7 @@ pub static CONTEXT: Context = Context {
     go_arguments: &[],
     result: 0,
     second_result: 8,
+    result_address: 0,
     pc: 8 * 15,
     stack_pointer: 8 * SP as u16,
     goroutine: 0,

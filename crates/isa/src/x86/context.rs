@@ -61,6 +61,7 @@ pub static CONTEXT_64: Context = Context {
     go_arguments: &[at::AX, at::BX, at::CX, at::DI, at::SI, at::R8, at::R9, at::R10, at::R11],
     result: at::AX,
     second_result: at::DX,
+    result_address: at::DI,
     pc: at::IP,
     stack_pointer: at::SP,
     goroutine: at::R14,

@@ -167,6 +167,8 @@ pub struct Block {
     pub uses_own: bool,
     /// It assigns to `self`.
     pub sets_own: bool,
+    /// Which value of `self` is the address of the result, kept where the call begins.
+    pub result_in: Option<usize>,
     /// It asks for the latency of calls.
     pub uses_latency: bool,
     /// Of each variable, in which function it is: 0 is the block itself, others are bodies of loops

@@ -166,6 +166,8 @@ struct Checker<'a> {
     uses_own: bool,
     /// It assigns to `self`.
     sets_own: bool,
+    /// See [`Block::result_in`].
+    result_in: Option<usize>,
     /// It asks for the latency of calls.
     uses_latency: bool,
     /// See [`Block::owners`].
@@ -208,6 +210,7 @@ impl<'a> Checker<'a> {
             dead: 0,
             uses_own: false,
             sets_own: false,
+            result_in: None,
             uses_latency: false,
             owners: Vec::new(),
             walk: 0,
@@ -324,6 +327,7 @@ impl<'a> Checker<'a> {
             vars,
             uses_own: std::mem::take(&mut self.uses_own),
             sets_own: std::mem::take(&mut self.sets_own),
+            result_in: self.result_in.take(),
             uses_latency: std::mem::take(&mut self.uses_latency),
             owners,
         });

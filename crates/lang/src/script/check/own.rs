@@ -58,6 +58,16 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// The address of a result that is in memory. The function gets the address and need not return
+    /// it: code that no other file calls often does not, whatever the calling convention says.
+    pub(super) fn result_address(&mut self, span: Span) -> Checking<Value> {
+        // A name that no script has: one for each block.
+        let index = self.own_index(&format!("#{}", self.out.blocks.len()), span)?;
+        self.own[index].1 = Type::UINT;
+        self.result_in = Some(index);
+        Ok(Value { ty: Type::UINT, kind: ValueKind::Own(index) })
+    }
+
     fn own_index(&mut self, name: &str, span: Span) -> Checking<usize> {
         self.at_calls("self", span)?;
         self.uses_own = true;

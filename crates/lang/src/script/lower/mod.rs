@@ -126,15 +126,19 @@ pub fn lower(checked: &Checked, clock: Clock) -> Result<Compiled, LowerError> {
                 None => {
                     let program = match shared.in_word {
                         // What the block does is done for the probe of the return.
-                        Some(InWord { setter, .. }) if setter == number => programs.nothing()?,
+                        Some(InWord { setter, .. }) if setter == Some(number) => programs.nothing()?,
                         _ => programs.add(Lower::new(&mut shared, site, block).program(block)?),
                     };
                     let entry = match shared.in_word {
                         _ if site != Site::Return => None,
+                        _ if block.result_in.is_some() => {
+                            let stamp = std::mem::take(&mut shared.needs_stamp);
+                            Some(programs.add(Lower::new(&mut shared, Site::Entry, block).keep_result(block, stamp)?))
+                        }
                         _ if std::mem::take(&mut shared.needs_stamp) => {
                             Some(programs.stamp(shared.context().cookie())?)
                         }
-                        Some(InWord { setter, reader }) if reader == number => {
+                        Some(InWord { setter: Some(setter), reader }) if reader == number => {
                             shared.block = setter;
                             let setter = &checked.blocks[setter];
                             Some(programs.add(Lower::new(&mut shared, Site::Entry, setter).program(setter)?))

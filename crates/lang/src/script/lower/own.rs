@@ -11,13 +11,13 @@
 //! Either way, a block that uses `self` where functions return runs for calls that were seen to
 //! begin: it has a program at the entry.
 
-use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
+use sidestep_bpf::{AluOp, Cond, Program, Reg, Size, Width};
 
 use super::super::ast::{Point, Provider};
-use super::super::checked::{Block, Checked, Op, Value};
+use super::super::checked::{Block, Builtin, Checked, Op, Value, ValueKind};
 use super::super::types::Type;
 use super::text::At;
-use super::{FIRST, Lower, Site, helper};
+use super::{FIRST, Lower, LowerError, Site, helper};
 
 /// Bytes of a key: where the return address is, and the address of the function. (Of Go functions,
 /// whose stacks move, the first word is made of the goroutine and the distance from the end of its
@@ -27,8 +27,9 @@ pub(super) const KEY: u32 = 16;
 /// The blocks of a script whose `self` is in the word of the call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InWord {
-    /// The number of the block that assigns. It does nothing else.
-    pub setter: usize,
+    /// The number of the block that assigns. It does nothing else. `None`: it is the address of the
+    /// result.
+    pub setter: Option<usize>,
     /// The number of the block at the returns of the same functions.
     pub reader: usize,
 }
@@ -38,9 +39,13 @@ impl InWord {
     pub fn of(checked: &Checked) -> Option<InWord> {
         let [ty] = &checked.own[..] else { return None };
         let mut users = checked.blocks.iter().enumerate().filter(|(_, block)| block.uses_own);
-        let (first, second) = (users.next()?, users.next()?);
-        let (setter, reader) = if second.1.sets_own { (second, first) } else { (first, second) };
         let is_at = |block: &Block, provider| block.points.iter().all(|point| point.provider == provider);
+        let first = users.next()?;
+        let Some(second) = users.next() else {
+            let fits = first.1.result_in.is_some() && is_at(first.1, Provider::Uretprobe) && !first.1.uses_latency;
+            return fits.then_some(InWord { setter: None, reader: first.0 });
+        };
+        let (setter, reader) = if second.1.sets_own { (second, first) } else { (first, second) };
         let fits = users.next().is_none()
             && !ty.is_wide()
             && is_at(setter.1, Provider::Uprobe)
@@ -49,7 +54,7 @@ impl InWord {
             && setter.1.body.iter().all(|op| matches!(op, Op::SetOwn(..)))
             && !reader.1.sets_own
             && !reader.1.uses_latency;
-        fits.then_some(InWord { setter: setter.0, reader: reader.0 })
+        fits.then_some(InWord { setter: Some(setter.0), reader: reader.0 })
     }
 }
 
@@ -146,6 +151,23 @@ impl Lower<'_, '_> {
         }
         self.out.bind(missing);
         self.release(used);
+    }
+
+    /// The program at the entry of a call whose result is in memory. `stamp`: it keeps the time,
+    /// too.
+    pub(super) fn keep_result(mut self, block: &Block, stamp: bool) -> Result<Program, LowerError> {
+        self.out.mov(Reg::R6, Reg::R1);
+        if stamp {
+            self.out.call(helper::NSECS);
+            self.out.put(Reg::R6, self.context().cookie() as i16, Reg::R0);
+        }
+        if let Some(index) = block.result_in {
+            let kind = ValueKind::Builtin(Builtin::Register(self.context().result_address));
+            self.set_own(index, &Value { ty: Type::UINT, kind });
+        }
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.push(sidestep_bpf::Insn::Exit);
+        Ok(self.out.finish()?)
     }
 
     /// The entry of this call goes.

@@ -146,12 +146,7 @@ impl Checker<'_> {
             return Ok(Some(Place::new(base, ty)));
         }
         let base = match self.pieces(&ty, span)? {
-            None if context.convention == CallingConvention::Aapcs64 => {
-                let message =
-                    format!("a value of type '{}' is returned in memory that only the caller knows", ty.name());
-                return self.error_with(span, message, "read the register x8 at the entry: reg(\"x8\")");
-            }
-            None => Base::Address(retval()),
+            None => Base::Address(self.result_address(span)?),
             Some(pieces) => {
                 let size = self.size(&ty, span)?;
                 let (mut integers, mut floats) = (0, 0);
