@@ -4,6 +4,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 )
 
 type point struct {
@@ -65,7 +66,25 @@ type held[T any] struct{ of T }
 //go:noinline
 func (h *held[T]) put(n int64) int64 { return n }
 
+type names []string
+
+type doc struct {
+	name   string
+	bytes  []byte
+	points []small
+}
+
+//go:noinline
+func lists(a []int64, b []byte, c names, d *doc, e []small) int64 {
+	return int64(len(a) + len(b) + len(c) + len(d.bytes) + len(e))
+}
+
 func main() {
+	if len(os.Args) > 1 {
+		of := doc{"n", []byte{1, 2}, []small{{5, 6}}}
+		fmt.Println(lists([]int64{1, 2, 3}, []byte("hi"), names{"x", "yz"}, &of, nil))
+		return
+	}
 	five := int64(5)
 	p := point{3, 4, "spot"}
 	sum := numbers(-1, 2, 3, true, &five, 6) + int64(texts("häuser", []int64{1, 2}, 7, nil)) +

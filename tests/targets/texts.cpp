@@ -1,7 +1,9 @@
 // Texts and references as C++ has them.
 #include <cstdio>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 struct point {
     int x, y;
@@ -24,8 +26,25 @@ APART int references(int &number, point &p, person &&someone)
     return number + p.x + someone.age;
 }
 
-int main()
+struct holder {
+    std::vector<int> list;
+    std::string name;
+};
+
+APART int lists(std::vector<int> a, const std::vector<point> &b, std::initializer_list<double> c, holder *d,
+                std::vector<std::string> &e)
 {
+    return a.size() + b.size() + c.size() + d->list.size() + e.size();
+}
+
+int main(int argc, char **)
+{
+    if (argc > 1) {
+        holder of{{7, 8}, "holder"};
+        std::vector<std::string> names{"x", "a name that is too long to be kept in place"};
+        std::printf("%d\n", lists({1, 2, 3}, {{1, 2}, {3, 4}}, {0.5, 1.5}, &of, names));
+        return 0;
+    }
     std::string text = "a text that is too long to be kept in place", small = "small";
     point p{1, 2};
     int number = 41;

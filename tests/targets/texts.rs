@@ -47,7 +47,66 @@ pub fn variants(colour: Colour, shape: &Shape, some: Option<u32>) -> u32 {
     area + black_box(colour) as u32 + black_box(some).unwrap_or(1)
 }
 
+pub struct Spot {
+    pub x: u32,
+    pub y: u8,
+}
+
+pub enum Event {
+    Named(String),
+    Sent { to: u32, bytes: Vec<u8> },
+    Off,
+}
+
+#[inline(never)]
+pub fn slices(a: &[u32], b: Vec<i64>, c: &Vec<Spot>, d: &mut [u8], e: Box<[u16]>) -> usize {
+    black_box((&a, &b, &c, &d, &e));
+    a.len() + b.len() + c.len() + d.len() + e.len()
+}
+
+#[inline(never)]
+pub fn lists(a: &[&str], b: &Vec<String>, c: Option<Vec<u16>>) -> usize {
+    black_box((&a, &b, &c));
+    a.len() + b.len() + c.map_or(0, |list| list.len())
+}
+
+#[inline(never)]
+pub fn perhaps(a: Option<&str>, b: Option<String>, c: &Event, d: Result<u32, String>) -> usize {
+    black_box((&a, &b, &c, &d));
+    a.map_or(0, |text| text.len())
+}
+
+#[inline(never)]
+pub fn made(n: usize) -> Vec<u32> {
+    (0..n as u32).collect()
+}
+
+#[inline(never)]
+pub fn found(n: usize) -> Option<String> {
+    if n > 3 { None } else { Some(format!("n{n}")) }
+}
+
+/// Texts in lists and enumerations, and lists.
+fn inside() -> usize {
+    let mut bytes = *b"hello";
+    let long: Vec<u32> = (0..300).collect();
+    let spots = vec![Spot { x: 1, y: 2 }, Spot { x: 3, y: 4 }];
+    let mut n = slices(&[1, 2, 3], vec![-1, 5], &spots, &mut bytes, Box::new([9, 8]));
+    n += slices(&[], vec![], &vec![], &mut [], Box::new([]));
+    n += slices(black_box(&long), vec![], &vec![], &mut [], Box::new([]));
+    n += lists(&["a", "", "bc"], &vec!["own".to_owned()], Some(vec![7]));
+    n += lists(&["x"; 9], &vec![], None);
+    n += perhaps(Some("some"), Some("own".to_owned()), &Event::Named("Ada".to_owned()), Ok(3));
+    n += perhaps(None, None, &Event::Sent { to: 7, bytes: vec![1, 2] }, Err("bad".to_owned()));
+    n += perhaps(Some(""), None, &Event::Off, Err(String::new()));
+    n + made(black_box(4)).len() + found(black_box(2)).map_or(0, |text| text.len()) + found(black_box(5)).map_or(0, |_| 1)
+}
+
 fn main() {
+    if std::env::args().nth(1).is_some() {
+        println!("{}", inside());
+        return;
+    }
     let whole = black_box("what is behind it");
     let long = "x".repeat(black_box(2000));
     let mut sum = borrowed(&whole[..4], 1) + borrowed("", 2) + borrowed("a\0b", 3) + borrowed(&long, 4);

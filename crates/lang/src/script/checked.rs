@@ -299,7 +299,7 @@ pub enum ValueKind {
     /// A division whose divisor may be 0: then the controller does this, and 1 is the result.
     Divide(BinaryOp, bool, Box<Value>, Box<Value>, usize),
     /// An index; if it is not below this length, the controller does something.
-    Within(Box<Value>, u64, usize),
+    Within(Box<Value>, Box<Value>, usize),
     /// A character of a text: which one. It is 0 behind the end.
     CharOf(Box<Value>, Box<Value>),
     /// Where a variable is while the program runs.

@@ -151,6 +151,8 @@ pub struct Layout {
     pub variants: Option<Variants>,
     /// What it was written in, if that is known.
     pub language: Option<Language>,
+    /// Its parameter, if it has one: the elements of a list.
+    pub element: Option<CType>,
 }
 
 /// Members of which one is there.

@@ -33,6 +33,9 @@ pub enum Type {
     Text(usize),
     /// Bytes, so many at most.
     Bytes(usize),
+    /// Elements of one type, whose number is only known when they are read. Kept as [`Type::Bytes`]
+    /// are.
+    List(List),
     /// A call stack, kept in the stack map with this number.
     Stack(usize),
     /// An address that is printed as a name (`usym`).
@@ -48,23 +51,53 @@ pub enum Type {
     Meaning(Meaning),
     /// A time that is printed by this format (`strftime`).
     Time(String),
-    /// Values, one behind the other: a tuple, or a record if they have names.
+    /// Values, one behind the other: a tuple, a record if they have names, or a
+    /// [choice](Parts::choice).
     Tuple(Parts),
 }
 
-/// Types of the parts of a tuple or record.
+/// A list of elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct List {
+    /// What they are.
+    pub of: Box<CType>,
+    /// Bytes of one.
+    pub size: usize,
+    /// How many are printed at most.
+    pub len: usize,
+}
+
+impl List {
+    /// Bytes that are read at most: one element more tells that there are more than are printed.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.size * (self.len + 1)
+    }
+}
+
+/// Types of the parts of a tuple, a record or a choice.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parts {
     types: Vec<Type>,
-    /// Empty: it is a tuple.
+    /// Empty: it is no record.
     names: Vec<String>,
+    /// Empty: it is no choice.
+    chosen: Vec<usize>,
 }
 
 impl Parts {
     /// Those of a record.
     #[must_use]
     pub fn named(names: Vec<String>, types: Vec<Type>) -> Parts {
-        Parts { types, names }
+        Parts { types, names, chosen: Vec::new() }
+    }
+
+    /// Those of an enumeration of Rust: the first part is its bytes. Each other one is what a
+    /// member of its layout is to the programmer, if it is there; `chosen` says which member. Or
+    /// those of a list of texts: the first part is the list, the others are elements.
+    #[must_use]
+    pub fn choice(types: Vec<Type>, chosen: Vec<usize>) -> Parts {
+        Parts { types, names: Vec::new(), chosen }
     }
 
     /// The names of a record's parts, in order; none of a tuple.
@@ -73,21 +106,35 @@ impl Parts {
         &self.names
     }
 
+    /// Members of the layout of an enumeration or elements of a list, in the order of the parts
+    /// behind the first; none of a tuple or record.
+    #[must_use]
+    pub fn chosen(&self) -> &[usize] {
+        &self.chosen
+    }
+
+    /// Whether it is a tuple.
+    #[must_use]
+    pub fn is_tuple(&self) -> bool {
+        self.names.is_empty() && self.chosen.is_empty()
+    }
+
     /// Whether they are as many keys of a map: a record is one key, and so is the empty tuple.
     #[must_use]
     pub fn are_keys(&self) -> bool {
-        self.names.is_empty() && !self.types.is_empty()
+        self.is_tuple() && !self.types.is_empty()
     }
 
     /// Whether parts of both have the same names in the same order, or none.
     fn fits(&self, other: &Parts) -> bool {
-        self.names == other.names && self.len() == other.len() && self.iter().zip(&**other).all(|(a, b)| a.fits(b))
+        let is_same = self.names == other.names && self.chosen == other.chosen && self.len() == other.len();
+        is_same && self.iter().zip(&**other).all(|(a, b)| a.fits(b))
     }
 }
 
 impl From<Vec<Type>> for Parts {
     fn from(types: Vec<Type>) -> Parts {
-        Parts { types, names: Vec::new() }
+        Parts { types, names: Vec::new(), chosen: Vec::new() }
     }
 }
 
@@ -182,7 +229,7 @@ impl Type {
     /// Whether values lie in memory: they do not fit into a register.
     #[must_use]
     pub fn is_wide(&self) -> bool {
-        matches!(self, Type::Text(_) | Type::Bytes(_) | Type::Tuple(_) | Type::Data { .. })
+        matches!(self, Type::Text(_) | Type::Bytes(_) | Type::List(_) | Type::Tuple(_) | Type::Data { .. })
     }
 
     /// Whether it is this type, or has it inside.
@@ -200,6 +247,8 @@ impl Type {
             Type::Pointer(of) => CType::Pointer(of.clone()).name(),
             Type::Enum(of) => of.name.clone(),
             Type::Data { ty, .. } => ty.name(),
+            Type::List(List { of, .. }) => format!("{}[]", of.name()),
+            Type::Tuple(types) if !types.chosen().is_empty() => types[0].name(),
             Type::Tuple(types) if !types.names().is_empty() => {
                 let parts: Vec<String> =
                     types.names().iter().zip(&**types).map(|(name, ty)| format!(".{name} = {}", ty.name())).collect();
@@ -226,14 +275,15 @@ impl Type {
             Type::Data { .. } => "record",
             Type::Text(_) => "string",
             Type::Bytes(_) => "buffer",
+            Type::List(_) => "list",
             Type::Stack(_) => "ustack",
             Type::Symbol => "usym",
             Type::Probe { .. } => "probe",
             Type::User => "username",
             Type::Meaning(_) => "string",
             Type::Time(_) => "timestamp",
-            Type::Tuple(types) if !types.names().is_empty() => "record",
-            Type::Tuple(_) => "tuple",
+            Type::Tuple(types) if types.is_tuple() => "tuple",
+            Type::Tuple(_) => "record",
         }
     }
 
@@ -244,6 +294,7 @@ impl Type {
             Type::Text(len) => text_room(*len),
             // Their length is before them.
             Type::Bytes(len) => 8 + len.next_multiple_of(8),
+            Type::List(list) => 8 + list.room().next_multiple_of(8),
             // Also the empty one has a place.
             Type::Tuple(types) => types.iter().map(Type::stored).sum::<usize>().max(8),
             Type::Data { size, .. } => size.next_multiple_of(8).max(8),

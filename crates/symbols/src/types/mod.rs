@@ -100,6 +100,8 @@ pub struct RecordLayout {
     pub variants: Option<Variants>,
     /// Of the unit that describes it, if that says.
     pub language: Option<Language>,
+    /// Its first parameter that is a type, if it has one: of `Vec<T>`, `T`.
+    pub parameter: Option<DataType>,
 }
 
 /// Members of which one is there.

@@ -201,13 +201,20 @@ impl<'d> Reading<'d> {
             return Ok(Err(format!("{} {name}", keyword(entry.tag()))));
         }
         let size = Self::number(&entry, c::DW_AT_byte_size)?.unwrap_or(0).min(LARGEST);
-        let mut layout = RecordLayout { size, members: Vec::new(), variants: None, language: language(&unit)? };
+        let mut layout =
+            RecordLayout { size, members: Vec::new(), variants: None, language: language(&unit)?, parameter: None };
         let mut told = true;
         self.children(&unit, at, |child| match child.tag() {
             c::DW_TAG_variant_part => {
                 // Of two parts, each would have its own.
                 told &= layout.variants.is_none();
                 told &= self.variants(&unit, child, &mut layout)?;
+                Ok(())
+            }
+            c::DW_TAG_template_type_parameter if layout.parameter.is_none() => {
+                if let Some(of) = self.reference(&unit, child, c::DW_AT_type)? {
+                    layout.parameter = Some(self.data_type(of, 0)?);
+                }
                 Ok(())
             }
             _ => self.member(&unit, child, "", &mut layout).map(|_| ()),

@@ -245,7 +245,8 @@ impl Program for Programs {
             Language::Rust => ctype::Language::Rust,
             Language::Other => ctype::Language::Other,
         });
-        let mut layout = Layout { size: found.size, align: 1, fields: Vec::new(), variants, language };
+        let element = found.parameter.map(|ty| self.ctype(ty, object));
+        let mut layout = Layout { size: found.size, align: 1, fields: Vec::new(), variants, language, element };
         for member in found.members {
             let ty = self.ctype(member.ty, object);
             self.depth += 1;

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Net, Variants};
+use sidestep_lang::script::types::{List, Parts, Type};
 
 use super::value::{Names, Shown};
 use crate::out::json;
@@ -110,7 +111,7 @@ impl Names {
             }
             CType::Record(record) => {
                 let layout = self.layouts.get(&record.key());
-                if let Some(variant) = layout.and_then(|layout| self.variant(layout, bytes, bit)) {
+                if let Some(variant) = layout.and_then(|layout| self.variant(layout, bytes, bit, &[])) {
                     return variant;
                 }
                 let fields = layout.map_or(&[][..], |layout| &layout.fields);
@@ -129,8 +130,39 @@ impl Names {
         }
     }
 
-    /// The variant that is there; `None`: the layout has none.
-    fn variant(&self, layout: &Layout, bytes: &[u8], bit: u64) -> Option<Shown> {
+    /// The elements of a list. One that was cut ends as a text does.
+    pub fn list(&self, list: &List, bytes: &[u8]) -> Shown {
+        let elements = bytes.chunks_exact(list.size.max(1));
+        let is_cut = elements.len() > list.len;
+        let mut shown: Vec<Shown> = elements.take(list.len).map(|bytes| self.data(&list.of, bytes)).collect();
+        if is_cut && !self.trailer.is_empty() {
+            shown.push(Shown::Text(self.trailer.clone().into_bytes()));
+        }
+        Shown::Elements(shown)
+    }
+
+    /// An enumeration of Rust or a list, parts of which were read apart.
+    pub fn choice(&self, types: &Parts, bytes: &[u8], parts: Vec<Shown>) -> Shown {
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next().unwrap_or_else(|| Shown::Bytes(Vec::new()));
+        let apart: Vec<(usize, Shown)> = types.chosen().iter().copied().zip(parts).collect();
+        if let Shown::Elements(elements) = &mut whole {
+            for (at, shown) in apart {
+                // The last one may say that more are left out.
+                if let Some(element @ Shown::Members(_)) = elements.get_mut(at) {
+                    *element = shown;
+                }
+            }
+            return whole;
+        }
+        let Some(Type::Data { ty: CType::Record(record), .. }) = types.first() else { return whole };
+        let variant = self.layouts.get(&record.key()).and_then(|layout| self.variant(layout, bytes, 0, &apart));
+        variant.unwrap_or(whole)
+    }
+
+    /// The variant that is there; `None`: the layout has none. `chosen`: members that were read
+    /// apart.
+    fn variant(&self, layout: &Layout, bytes: &[u8], bit: u64, chosen: &[(usize, Shown)]) -> Option<Shown> {
         let Variants { tag, fields } = layout.variants.as_ref()?;
         let at = match tag.and_then(|tag| layout.fields.get(tag)) {
             Some(Field { ty, bit: at, .. }) => {
@@ -142,8 +174,9 @@ impl Names {
             }
             None => fields.first()?.1,
         };
-        let Field { name, ty, bit: at, .. } = layout.fields.get(at)?;
-        let inner = match self.at(ty, bytes, bit + at, None) {
+        let Field { name, ty, bit: first, .. } = layout.fields.get(at)?;
+        let apart = chosen.iter().find(|(member, _)| *member == at).map(|(_, shown)| shown.clone());
+        let inner = match apart.unwrap_or_else(|| self.at(ty, bytes, bit + first, None)) {
             // Rust has no names for them.
             Shown::Members(members) if members.first().is_some_and(|(name, _)| name == "__0") => {
                 Shown::Tuple(members.into_iter().map(|(_, value)| value).collect())

@@ -195,13 +195,20 @@ impl Names {
     pub fn stored(&mut self, ty: &Type, bytes: &[u8], maps: Maps<'_>) -> Shown {
         match ty {
             Type::Text(len) => Shown::Text(cut(bytes, *len, &self.trailer)),
-            Type::Bytes(_) => {
+            Type::Bytes(_) | Type::List(_) => {
                 let (len, bytes) = bytes.split_at(bytes.len().min(8));
                 let len = len.try_into().map_or(0, u64::from_ne_bytes) as usize;
-                Shown::Bytes(bytes[..len.min(bytes.len())].to_vec())
+                let bytes = &bytes[..len.min(bytes.len())];
+                match ty {
+                    Type::List(list) => self.list(list, bytes),
+                    _ => Shown::Bytes(bytes.to_vec()),
+                }
             }
             Type::Tuple(types) => {
                 let parts = self.parts(types, bytes, maps);
+                if !types.chosen().is_empty() {
+                    return self.choice(types, bytes, parts);
+                }
                 match types.names() {
                     [] => Shown::Tuple(parts),
                     names => Shown::Members(names.iter().cloned().zip(parts).collect()),
@@ -360,6 +367,7 @@ pub fn values(record: &[u8], types: &[Type], names: &mut Names, maps: Maps<'_>) 
                 rest = behind;
                 match ty {
                     Type::Bytes(_) => Shown::Bytes(own.to_vec()),
+                    Type::List(list) => names.list(list, own),
                     ty => names.stored(ty, own, maps),
                 }
             }

@@ -260,7 +260,7 @@ impl Checker<'_> {
         }
         let comparable = match (&a.ty, &b.ty) {
             (Type::Text(_), Type::Text(_)) | (Type::Bytes(_), Type::Bytes(_)) => true,
-            (Type::Tuple(_), Type::Tuple(_)) => a.ty.fits(&b.ty),
+            (Type::Tuple(_), Type::Tuple(_)) | (Type::List(_), Type::List(_)) => a.ty.fits(&b.ty),
             _ => false,
         };
         // Numbers that are printed as something else are compared as numbers.

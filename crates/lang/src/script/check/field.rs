@@ -5,6 +5,7 @@ use super::super::checked::{Action, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::Type;
+use super::counted::Counted;
 use super::expr::int;
 use super::memory::{Base, Place, plus, times};
 use super::{Checker, Checking};
@@ -14,6 +15,8 @@ struct Found {
     place: Place,
     /// A pointer leads there.
     by_pointer: bool,
+    /// The list that it is.
+    list: Option<Counted>,
 }
 
 impl Checker<'_> {
@@ -54,21 +57,24 @@ impl Checker<'_> {
 
     /// What the members or elements of an expression are looked for in; else, what type it has.
     fn base(&mut self, of: &Expr) -> Checking<Result<Found, Type>> {
-        let value = match self.place(of)? {
-            Some(place) if !matches!(place.ty, CType::Pointer(_) | CType::Reference(_)) => {
-                return Ok(Ok(Found { place, by_pointer: false }));
+        let (value, list) = match self.place(of)? {
+            Some(place) => {
+                let list = self.list(&place);
+                if !matches!(place.ty, CType::Pointer(_) | CType::Reference(_)) {
+                    return Ok(Ok(Found { place, by_pointer: false, list }));
+                }
+                (self.plain(&place, of.span)?, list)
             }
-            Some(place) => self.plain(&place, of.span)?,
-            None => self.expr(of)?,
+            None => (self.expr(of)?, None),
         };
         Ok(match value.ty {
             Type::Pointer(to) => {
                 let place = Place::new(Base::Address(Value { ty: Type::UINT, ..value }), *to);
-                Ok(Found { place, by_pointer: true })
+                Ok(Found { place, by_pointer: true, list })
             }
             Type::Data { ref ty, .. } => {
                 let ty = ty.clone();
-                Ok(Found { place: Place::new(Base::Own(value), ty), by_pointer: false })
+                Ok(Found { place: Place::new(Base::Own(value), ty), by_pointer: false, list })
             }
             Type::None if !self.last => return self.unknown(),
             ty => Err(ty),
@@ -118,15 +124,20 @@ impl Checker<'_> {
         let mut at = self.expr(index)?;
         let cannot =
             |ty: &str| format!("The array index operator [] can only be used on arrays and pointers, found {ty}.");
-        let Found { place, by_pointer } = match base {
+        let Found { place, by_pointer, list } = match base {
             Ok(found) => found,
-            Err(Type::Tuple(parts)) if parts.names().is_empty() => return Ok(None),
+            Err(Type::Tuple(parts)) if parts.is_tuple() => return Ok(None),
             Err(Type::Text(_)) => return Ok(None),
             Err(ty) => return self.error(span, cannot(&ty.name())),
         };
         if !at.ty.is_int() {
             let message = format!("The array index operator [] only accepts integer indices, found {}.", at.ty.name());
             return self.error(index.span, message);
+        }
+        if let Some(Counted { first, length }) = list {
+            let (at, size) = (self.within(at, length, span), self.size(&first.ty, of.span)?);
+            let Base::Address(address) = first.base else { return self.unknown() };
+            return Ok(Some(Place::new(Base::Address(plus(address, times(at, size))), first.ty)));
         }
         let ty = match &place.ty {
             to if by_pointer => to.clone(),
@@ -138,9 +149,7 @@ impl Checker<'_> {
                 _ => {
                     let element = (**ty).clone();
                     if !matches!(at.kind, ValueKind::Int(_)) && *length > 0 {
-                        let message = "Array access out of bounds. This can lead to unexpected results.";
-                        let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
-                        at = Value { ty: at.ty.clone(), kind: ValueKind::Within(Box::new(at), *length, warning) };
+                        at = self.within(at, int(*length), span);
                     }
                     element
                 }
@@ -166,6 +175,13 @@ impl Checker<'_> {
             }
             _ => self.error(index.span, "the index of an array that is in registers or a copy must be a literal"),
         }
+    }
+
+    /// An index, with a warning if it is not below the length.
+    fn within(&mut self, at: Value, length: Value, span: Span) -> Value {
+        let message = "Array access out of bounds. This can lead to unexpected results.";
+        let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
+        Value { ty: at.ty.clone(), kind: ValueKind::Within(Box::new(at), Box::new(length), warning) }
     }
 
     /// `&x`

@@ -167,6 +167,7 @@ fn laid_out(types: &[Type]) -> (u64, u64) {
             // With its NUL.
             Type::Text(len) => (*len as u64 + 1, 1),
             Type::Bytes(len) => (*len as u64, 1),
+            Type::List(list) => ((list.size * list.len) as u64, 1),
             Type::Data { size, .. } => (*size as u64, 1),
             _ => (8, 8),
         };

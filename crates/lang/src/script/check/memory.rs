@@ -34,8 +34,8 @@ pub(super) struct Types<'a> {
     goroutines: HashMap<String, Result<(), String>>,
     /// How many records are within each other in those that were looked into.
     heights: HashMap<(Arc<str>, Option<u64>), u32>,
-    /// How many texts are in them.
-    pub texts: HashMap<(Arc<str>, Option<u64>), usize>,
+    /// How many texts and lists are in them.
+    pub seen: HashMap<(Arc<str>, Option<u64>), usize>,
 }
 
 impl<'a> Types<'a> {
@@ -49,7 +49,7 @@ impl<'a> Types<'a> {
             symbols: HashMap::new(),
             goroutines: HashMap::new(),
             heights: HashMap::new(),
-            texts: HashMap::new(),
+            seen: HashMap::new(),
         }
     }
 

@@ -9,6 +9,7 @@ mod assign;
 mod call;
 mod cast;
 mod change;
+mod counted;
 mod declared;
 mod each;
 mod entry;

@@ -3,7 +3,7 @@
 use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Value, ValueKind};
 use super::super::diagnostic::Span;
-use super::super::types::Type;
+use super::super::types::{List, Type};
 use super::expr::{int, text, truth};
 use super::memory::{Base, Place, array, plus, value};
 use super::{Checker, Checking};
@@ -39,7 +39,11 @@ impl Checker<'_> {
             // The address of a text of C++, Rust or Go stands for the text.
             let address = Value { ty: Type::UINT, ..value.clone() };
             let place = Place::new(Base::Address(address), (**to).clone());
-            value = self.text_in(&place).unwrap_or(value);
+            value = self.counted_in(&place, args[0].span)?.unwrap_or(value);
+        }
+        // Bytes of a list are a text, too.
+        if let (Type::List(List { size: 1, .. }), ValueKind::ReadBytes(address, length)) = (&value.ty, &value.kind) {
+            value = Value { ty: Type::Text(longest), kind: ValueKind::CountedText(address.clone(), length.clone()) };
         }
         if let (ValueKind::CountedText(address, length), Some(most)) = (&value.kind, &most) {
             let length = Box::new(without_nul(length, most));
@@ -82,6 +86,9 @@ impl Checker<'_> {
         let given = self.expr(&args[0])?;
         if matches!(given.ty, Type::Text(_)) && array(&given).is_none() {
             return self.buf_of_text(given, args.get(1));
+        }
+        if let (Type::List(list), ValueKind::ReadBytes(..), None) = (&given.ty, &given.kind, args.get(1)) {
+            return Ok(Value { ty: Type::Bytes(list.size * list.len), kind: given.kind });
         }
         let (address, size) = match array(&given) {
             Some((address, size)) => (address, Some(size)),

@@ -4,6 +4,7 @@ use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Action, Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Meaning, Type};
+use super::counted::elements;
 use super::expr::{int, truth};
 use super::memory::{array, bytes_at};
 use super::{Checker, Checking};
@@ -74,7 +75,7 @@ impl Checker<'_> {
         Ok(Value { ty: Type::INT, kind: ValueKind::Order(Box::new(a), Box::new(b), len) })
     }
 
-    /// `len(@map)`, `len(ustack)`
+    /// `len(@map)`, `len(ustack)`, `len(args.list)`
     pub(super) fn len(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("len", args, 1, 1, span)?;
         if let ExprKind::Map(_, keys) = &args[0].kind {
@@ -86,11 +87,24 @@ impl Checker<'_> {
                 return Ok(Value { ty: Type::INT, kind: ValueKind::MapLength(map) });
             }
         }
-        let value = self.expr(&args[0])?;
+        let mut value = self.expr(&args[0])?;
+        // A list of texts is the list, and some of them.
+        if let (Type::Tuple(parts), ValueKind::Tuple(items)) = (&value.ty, &mut value.kind) {
+            if matches!(parts.first(), Some(Type::List(_))) && !parts.chosen().is_empty() {
+                value = items.swap_remove(0);
+            }
+        }
         match value.ty {
+            Type::List(ref list) => match value.kind {
+                ValueKind::ReadBytes(_, bytes) => Ok(elements(*bytes, list.size)),
+                _ => self.error_with(args[0].span, "the length of this list is not known any more", "len(args.x)"),
+            },
             Type::Stack(stack) => Ok(Value { ty: Type::INT, kind: ValueKind::StackLength(stack, Box::new(value)) }),
-            Type::Text(_) => self.error_with(args[0].span, "len() expects a map or a stack", "strlen() is for strings"),
-            _ => self.error(args[0].span, format!("len() expects a map or a stack ({} provided)", value.ty.kind())),
+            Type::Text(_) => {
+                self.error_with(args[0].span, "len() expects a map, a list or a stack", "strlen() is for strings")
+            }
+            _ => self
+                .error(args[0].span, format!("len() expects a map, a list or a stack ({} provided)", value.ty.kind())),
         }
     }
 

@@ -1,172 +1,121 @@
-//! Records that are texts to the programmer: they are read as what they stand for.
-//!
-//! Sources: `StringSlice` and `String` of Rust's libraries as rustc describes them; `stringStruct`
-//! of Go's runtime; `basic_string` and `basic_string_view` of GNU's C++ library.
+//! Records that are texts or lists to the programmer, or have some inside: they are read as what
+//! they stand for.
 
+use super::super::ast::BinaryOp;
 use super::super::checked::{Value, ValueKind};
-use super::super::ctype::{CType, Language, Layout, Record};
+use super::super::ctype::{CType, Field, Layout, Record, Variants};
 use super::super::diagnostic::Span;
 use super::super::types::{Parts, Type};
-use super::memory::{Base, Place, value};
+use super::expr::truth;
+use super::memory::{Place, value};
 use super::{Checker, Checking};
 
-/// Texts in one record that are read with it at most.
-const TEXTS: usize = 16;
-/// Records within records at most, on the way to the address of a text.
-const DEPTH: u32 = 16;
+/// Texts and lists in one record that are read with it at most.
+const SEEN: usize = 32;
 /// Members of one record that are read one by one at most.
 const MEMBERS: usize = 4096;
-
-/// Where a kind of text has its address and its length.
-struct Text {
-    language: Language,
-    is_named: fn(&str) -> bool,
-    /// Or a record, in which the first pointer is the address.
-    address: &'static [&'static str],
-    length: &'static [&'static str],
-}
-
-const KINDS: [Text; 5] = [
-    Text {
-        language: Language::Rust,
-        is_named: |name| matches!(name, "&str" | "&mut str") || name.starts_with("Box<str"),
-        address: &["data_ptr"],
-        length: &["length"],
-    },
-    Text {
-        language: Language::Rust,
-        is_named: |name| name == "String",
-        address: &["vec", "buf"],
-        length: &["vec", "len"],
-    },
-    // Also a type of its own: `main.name`
-    Text {
-        language: Language::Go,
-        is_named: |name| name == "string" || name.contains('.'),
-        address: &["str"],
-        length: &["len"],
-    },
-    Text {
-        language: Language::Cpp,
-        is_named: |name| name.starts_with("basic_string<char,"),
-        address: &["_M_dataplus", "_M_p"],
-        length: &["_M_string_length"],
-    },
-    Text {
-        language: Language::Cpp,
-        is_named: |name| name.starts_with("basic_string_view<char,"),
-        address: &["_M_str"],
-        length: &["_M_len"],
-    },
-];
 
 impl Checker<'_> {
     /// What is in a place, as its programmer thinks of it; `None`: as it lies there.
     pub(super) fn view(&mut self, place: &Place, span: Span) -> Checking<Option<Value>> {
-        if let Some(text) = self.text_in(place) {
-            return Ok(Some(text));
+        if let Some(counted) = self.counted_in(place, span)? {
+            return Ok(Some(counted));
         }
         let CType::Record(record) = &place.ty else { return Ok(None) };
         let record = record.clone();
         // What contains itself has no end of members.
         self.look_inside(&record, span)?;
-        if !(1..=TEXTS).contains(&self.texts(&record)) {
+        if !(1..=SEEN).contains(&self.seen(&record)) {
             return Ok(None);
+        }
+        let layout = self.layout(&record, span)?;
+        if let Some(variants) = &layout.variants {
+            return self.choice(place, &layout, variants, span).map(Some);
         }
         let mut members = Members { names: Vec::new(), items: Vec::new(), left: MEMBERS };
         self.members(place, &record, false, span, &mut members)?;
         Ok(Some(named(members.names, members.items)))
     }
 
-    /// The text that a record is, or what a reference to one leads to.
-    pub(super) fn text_in(&mut self, place: &Place) -> Option<Value> {
-        let own = match &place.ty {
-            CType::Record(_) => place.clone(),
-            CType::Reference(of) if matches!(**of, CType::Record(_)) => {
-                let address = place.number(self.types.word(), false)?;
-                Place::new(Base::Address(address), (**of).clone())
+    /// An enumeration of Rust: its bytes, and behind them what the members with texts or lists are
+    /// to the programmer. Only that of the variant that is there is read.
+    fn choice(&mut self, place: &Place, layout: &Layout, variants: &Variants, span: Span) -> Checking<Value> {
+        let whole = self.plain(place, span)?;
+        let member = |field: &Field| Place {
+            bit: place.bit + field.bit,
+            ty: field.ty.clone(),
+            width: field.width,
+            base: place.base.clone(),
+        };
+        let tag = variants.tag.and_then(|tag| layout.fields.get(tag)).map(member);
+        let (mut items, mut chosen) = (vec![whole], Vec::new());
+        for (number, index) in &variants.fields {
+            let Some(field) = layout.fields.get(*index) else { continue };
+            let CType::Record(record) = &field.ty else { continue };
+            if self.seen(record) == 0 {
+                continue;
             }
-            _ => return None,
-        };
-        let CType::Record(record) = &own.ty else { return None };
-        let (address, length) = self.text_shape(record)?;
-        let number = |(bit, ty): (u64, CType)| {
-            let member = Place { bit: own.bit + bit, ty, width: None, base: own.base.clone() };
-            member.number(self.types.word(), false).map(Box::new)
-        };
-        let kind = ValueKind::CountedText(number(address)?, number(length)?);
-        Some(value(Type::Text(self.out.config.max_strlen), kind))
-    }
-
-    /// The members of a record that are the address and the length of a text.
-    fn text_shape(&mut self, record: &Record) -> Option<((u64, CType), (u64, CType))> {
-        let name = record.name.strip_prefix("struct ")?;
-        let language = self.types.layout(self.points, record).ok()?.language;
-        // `dwz` collects types in units that do not say: there a name that C cannot have is enough.
-        let is_c = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        let is_of = |kind: &Text| language.map_or(!is_c, |language| language == kind.language);
-        let kind = KINDS.iter().find(|kind| (kind.is_named)(name) && is_of(kind))?;
-        let address = self.inner(record, kind.address)?;
-        let address = match &address.1 {
-            CType::Record(of) => self.first_pointer(&of.clone(), address.0, 0)?,
-            _ => address,
-        };
-        let length = self.inner(record, kind.length)?;
-        let is_byte =
-            matches!(&address.1, CType::Pointer(to) if matches!(**to, CType::Char | CType::Int { bytes: 1, .. }));
-        let is_text = is_byte && matches!(&length.1, CType::Int { bytes, .. } if *bytes == self.types.word());
-        is_text.then_some((address, length))
-    }
-
-    /// A member of members: its first bit, and what it is.
-    fn inner(&mut self, record: &Record, path: &[&str]) -> Option<(u64, CType)> {
-        let (mut bit, mut ty) = (0, CType::Record(record.clone()));
-        for name in path {
-            let CType::Record(record) = &ty else { return None };
-            let layout = self.known_layout(&record.clone())?;
-            let field = layout.fields.into_iter().find(|field| field.name == *name)?;
-            (bit, ty) = (bit + field.bit, field.ty);
+            let Some(view) = self.view(&member(field), span)? else { continue };
+            let view = match &tag {
+                Some(tag) => {
+                    let others = variants.fields.iter().filter_map(|(number, _)| *number);
+                    let Some(is_there) = self.is_variant(tag, *number, others) else { continue };
+                    let nothing = nothing(&view.ty);
+                    let kind = ValueKind::Ternary(Box::new(is_there), Box::new(view.clone()), Box::new(nothing));
+                    value(view.ty, kind)
+                }
+                None => view,
+            };
+            items.push(view);
+            chosen.push(*index);
         }
-        Some((bit, ty))
+        let types = items.iter().map(|item| item.ty.clone()).collect();
+        Ok(value(Type::Tuple(Parts::choice(types, chosen)), ValueKind::Tuple(items)))
     }
 
-    fn first_pointer(&mut self, record: &Record, bit: u64, depth: u32) -> Option<(u64, CType)> {
-        if depth == DEPTH {
-            return None;
+    /// Whether the tag has the number of a variant; without a number, it has none of the others.
+    fn is_variant(&self, tag: &Place, number: Option<u64>, others: impl Iterator<Item = u64>) -> Option<Value> {
+        let CType::Int { bytes, .. } = tag.ty else { return None };
+        let told = tag.number(bytes, false)?;
+        let mask = u64::MAX >> (64 - 8 * u32::from(bytes));
+        let is = |op, number: u64| {
+            let number = value(Type::UINT, ValueKind::Int(number & mask));
+            truth(ValueKind::Binary(op, true, Box::new(told.clone()), Box::new(number)))
+        };
+        match number {
+            Some(number) => Some(is(BinaryOp::Eq, number)),
+            None => others.map(|other| is(BinaryOp::Ne, other)).reduce(|all, other| {
+                truth(ValueKind::Binary(BinaryOp::LogicalAnd, false, Box::new(all), Box::new(other)))
+            }),
         }
-        self.known_layout(record)?.fields.into_iter().find_map(|field| match field.ty {
-            CType::Pointer(_) => Some((bit + field.bit, field.ty)),
-            CType::Record(of) => self.first_pointer(&of, bit + field.bit, depth + 1),
-            _ => None,
-        })
     }
 
-    /// How many texts are in a record that does not contain itself, none if it is one itself; of
-    /// many, only that they are too many. Of the members of a union or of variants only one is
-    /// what it says.
-    fn texts(&mut self, record: &Record) -> usize {
-        if let Some(known) = self.types.texts.get(&record.key()) {
+    /// How many texts and lists are in a record that does not contain itself, none if it is one
+    /// itself; of many, only that they are too many. Of the members of a union only one is what it
+    /// says.
+    fn seen(&mut self, record: &Record) -> usize {
+        if let Some(known) = self.types.seen.get(&record.key()) {
             return *known;
         }
         let mut count = 0;
-        if !record.name.starts_with("union") && self.text_shape(record).is_none() {
-            let layout = self.known_layout(record).filter(|layout| layout.variants.is_none());
+        if !record.name.starts_with("union") && self.weight(record).is_none() {
+            let is_known = |layout: &Layout| layout.variants.as_ref().is_none_or(|of| !of.fields.is_empty());
+            let layout = self.known_layout(record).filter(is_known);
             for field in layout.map_or(Vec::new(), |layout| layout.fields) {
                 count += match &field.ty {
-                    CType::Record(of) if self.text_shape(of).is_none() => self.texts(of),
-                    CType::Record(_) => 1,
+                    CType::Record(of) => self.weight(of).unwrap_or_else(|| self.seen(of)),
                     CType::Reference(of) => match &**of {
-                        CType::Record(of) => usize::from(self.text_shape(of).is_some()),
+                        CType::Record(of) => self.weight(of).unwrap_or(0),
                         _ => 0,
                     },
                     _ => 0,
                 };
-                if count > TEXTS {
+                if count > SEEN {
                     break;
                 }
             }
         }
-        self.types.texts.insert(record.key(), count);
+        self.types.seen.insert(record.key(), count);
         count
     }
 
@@ -206,11 +155,7 @@ impl Checker<'_> {
     /// Whether a record is all of its members, and not a text or one of several.
     fn is_open(&mut self, record: &Record, plain: bool) -> bool {
         let has_variants = self.known_layout(record).is_some_and(|layout| layout.variants.is_some());
-        !has_variants && (plain || self.text_shape(record).is_none())
-    }
-
-    fn known_layout(&mut self, record: &Record) -> Option<Layout> {
-        self.types.layout(self.points, record).ok().cloned()
+        !has_variants && (plain || self.weight(record).is_none())
     }
 }
 
@@ -226,4 +171,20 @@ struct Members {
 pub(super) fn named(names: Vec<String>, items: Vec<Value>) -> Value {
     let types = items.iter().map(|item| item.ty.clone()).collect();
     value(Type::Tuple(Parts::named(names, types)), ValueKind::Tuple(items))
+}
+
+/// A value of this type that is empty: zeros.
+fn nothing(ty: &Type) -> Value {
+    let kind = match ty {
+        Type::Text(_) => ValueKind::Text(Vec::new()),
+        Type::List(_) => ValueKind::ReadBytes(Box::new(zero()), Box::new(zero())),
+        Type::Tuple(parts) => ValueKind::Tuple(parts.iter().map(nothing).collect()),
+        Type::Data { size, .. } => ValueKind::Words(vec![zero(); size.div_ceil(8)]),
+        _ => ValueKind::Int(0),
+    };
+    value(ty.clone(), kind)
+}
+
+fn zero() -> Value {
+    value(Type::UINT, ValueKind::Int(0))
 }

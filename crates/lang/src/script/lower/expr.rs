@@ -51,7 +51,7 @@ impl Lower<'_, '_> {
                 self.calculate(*op, *unsigned, operand);
             }
             ValueKind::Divide(op, unsigned, a, b, warning) => self.divide(*op, *unsigned, a, b, *warning),
-            ValueKind::Within(index, length, warning) => self.within(index, *length, *warning),
+            ValueKind::Within(index, length, warning) => self.within(index, length, *warning),
             ValueKind::CharOf(text, index) => self.char_of(text, index),
             ValueKind::AddressOf(of) => self.address_of(of),
             ValueKind::Ternary(cond, then, otherwise) => {

@@ -9,13 +9,15 @@ use super::{Lower, Place};
 
 impl Lower<'_, '_> {
     /// An index into `r0`; the controller does something if it is not below `length`.
-    pub(super) fn within(&mut self, index: &Value, length: u64, warning: usize) {
+    pub(super) fn within(&mut self, index: &Value, length: &Value, warning: usize) {
         let used = self.used;
         let inside = self.out.label();
+        let (len, at) = (self.stack(8), self.stack(8));
+        self.int(length);
+        self.out.put(Reg::R10, len, Reg::R0);
         self.int(index);
-        let at = self.stack(8);
         self.out.put(Reg::R10, at, Reg::R0);
-        self.out.set(Reg::R1, length);
+        self.out.load(Size::Dw, Reg::R1, Reg::R10, len);
         self.out.branch(Width::W64, Cond::Lt, Reg::R0, Operand::Reg(Reg::R1), inside);
         self.act(warning, &[]);
         self.out.bind(inside);

@@ -173,6 +173,12 @@ impl Lower<'_, '_> {
                 Ready::Bytes(address, length, *len)
             }
             (Type::Bytes(len), _) => Ready::OwnBytes(self.place(value), *len),
+            (Type::List(list), ValueKind::ReadBytes(address, length)) => {
+                let address = word(self, address);
+                let length = word(self, length);
+                Ready::Bytes(address, length, list.room())
+            }
+            (Type::List(list), _) => Ready::OwnBytes(self.place(value), list.room()),
             (Type::Tuple(_), _) => Ready::Kept(self.place(value), value.ty.stored()),
             (Type::Data { size, .. }, ValueKind::Load(address)) => {
                 let address = word(self, address);

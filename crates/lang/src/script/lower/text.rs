@@ -222,7 +222,7 @@ impl Lower<'_, '_> {
     /// Goes to `differs` unless two texts, buffers or tuples are the same, in their first bytes if
     /// `first` says how many.
     pub(super) fn compare(&mut self, a: &Value, b: &Value, first: Option<usize>, differs: Label) {
-        if let Type::Tuple(_) | Type::Bytes(_) = a.ty {
+        if let Type::Tuple(_) | Type::Bytes(_) | Type::List(_) = a.ty {
             return self.compare_kept(a, b, differs);
         }
         let (Type::Text(a_len), Type::Text(b_len)) = (&a.ty, &b.ty) else { return };

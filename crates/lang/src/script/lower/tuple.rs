@@ -100,6 +100,9 @@ impl Lower<'_, '_> {
                 self.store(to, Reg::R0);
             }
             (Type::Bytes(room), ValueKind::ReadBytes(address, length)) => self.read_bytes(to, address, length, *room),
+            (Type::List(list), ValueKind::ReadBytes(address, length)) => {
+                self.read_bytes(to, address, length, list.room());
+            }
             (ty, ValueKind::Ternary(cond, then, otherwise)) if ty.is_wide() => {
                 let (not, end) = (self.out.label(), self.out.label());
                 self.branch(cond, false, not);
