@@ -371,6 +371,8 @@ fn cxx_functions_by_all_their_names() {
     assert_eq!(object.find(&Matcher::glob("ns::many"))[0].short_name(), "ns::many");
     let near = object.not_found("ns::manny").to_string();
     assert!(near.contains("did you mean `ns::many`?"), "{near}");
+    let near = object.not_found("many").to_string();
+    assert!(near.contains("did you mean `ns::many`?"), "a name without its path: {near}");
 }
 
 #[test]

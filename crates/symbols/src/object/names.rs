@@ -1,5 +1,7 @@
 //! Functions by their names.
 
+use std::collections::BTreeSet;
+
 use sidestep_isa::Va;
 
 use super::Object;
@@ -77,9 +79,14 @@ impl Object {
     pub fn not_found(&self, name: &str) -> SymbolError {
         let looked = self.places();
         let raw = self.functions.iter().map(|f| &*f.name);
-        let mut near = nearest(name, raw, 3);
+        let short: Vec<_> = self.functions.iter().map(Function::short_name).collect();
+        // The name itself in a module, a class or a package is meant before one like it.
+        let inside = short.iter().filter(|known| is_in_path(known, name)).map(|known| known.to_string());
+        let mut near: Vec<String> = inside.collect::<BTreeSet<String>>().into_iter().take(3).collect();
         if near.is_empty() {
-            let short: Vec<_> = self.functions.iter().map(Function::short_name).collect();
+            near = nearest(name, raw, 3);
+        }
+        if near.is_empty() {
             near = nearest(name, short.iter().map(AsRef::as_ref), 3);
         }
         SymbolError::NotFound { name: name.to_owned(), path: self.path.clone(), looked, nearest: near }
@@ -111,4 +118,9 @@ impl Object {
             (false, false) => format!("looked in {}; {places}", looked.join(", ")),
         }
     }
+}
+
+/// Whether a name is another one behind a path: `ns::f` of C++ and Rust, `main.f` of Go.
+fn is_in_path(known: &str, name: &str) -> bool {
+    known.strip_suffix(name).is_some_and(|path| !name.is_empty() && (path.ends_with("::") || path.ends_with('.')))
 }
