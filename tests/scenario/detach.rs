@@ -155,6 +155,12 @@ impl<'a> Steps<'a> {
     }
 }
 
+/// So many of the calls from 1 on, as far from each other as they can be. Some are odd and some are
+/// even: many calls come in pairs.
+pub fn evenly(calls: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count.min(calls)).map(move |n| (n * calls / count.min(calls)) + 1)
+}
+
 impl Drop for Steps<'_> {
     fn drop(&mut self) {
         std::fs::remove_file(&self.file).ok();
@@ -177,7 +183,8 @@ pub fn controller_killed_between_its_steps() {
     let steps = Steps::of(&pid, &args);
     let calls = steps.calls().len();
     // Unmapping is what it does last.
-    for call in (1..calls).filter(|call| call % 40 == 0 || call % 4 == 0 && call + 200 > calls) {
+    let last = calls.saturating_sub(200);
+    for call in evenly(last, 20).chain(evenly(calls - last, 25).map(|call| last + call)) {
         steps.killed_at(call);
         assert!(program.is_running(), "killed by the death of its controller at call {call} of {calls}");
         // So that the next one begins as the first did.

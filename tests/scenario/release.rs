@@ -10,7 +10,7 @@ use sidestep_tests::tool::{Tracing, sidestep};
 use sidestep_tests::{Snapshot, skip};
 
 use super::carried::{refused, status};
-use super::detach::Steps;
+use super::detach::{Steps, evenly};
 use super::switch::{assert_goes_on, load, says, start};
 
 /// What cannot do without SIGTRAP.
@@ -217,7 +217,7 @@ pub fn killed_while_it_takes_them() {
     let first = live(&pid, &["leaf"]);
     let calls = steps.calls().len();
     first.stop();
-    for call in (1..calls).filter(|call| call % 12 == 0) {
+    for (round, call) in evenly(calls, 28).enumerate() {
         let first = live(&pid, &["leaf"]);
         steps.killed_at(call);
         assert!(program.is_running(), "killed by the death of its controller at call {call} of {calls}");
@@ -225,7 +225,7 @@ pub fn killed_while_it_takes_them() {
         for command in ["disable", "enable"] {
             run(&mut sidestep(&[command, "-p", &pid]), LIMIT).ok();
         }
-        if call % 24 == 0 {
+        if round % 2 == 0 {
             needing(&["--no-optimize"], &pid, "mix").stop();
         }
         assert_goes_on(&mut program);

@@ -26,7 +26,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
             "detach::controller_killed_between_its_steps",
             "many::killed_in_the_middle_of_an_attach",
             "races::a_million_keys_for_a_small_map",
-            "races::a_reader_against_writers_for_minutes",
+            "races::a_reader_against_writers_for_a_minute",
             "rack::",
             "random::",
             "realworld::",
