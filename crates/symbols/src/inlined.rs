@@ -1,4 +1,5 @@
-//! Source lines and inlined functions: what DWARF says of an address. Read only when somebody asks.
+//! Source lines and inlined functions: what DWARF says of an address, or the table of a stripped Go
+//! program. Read only when somebody asks.
 
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
@@ -10,11 +11,21 @@ use sidestep_isa::Va;
 use crate::demangle;
 use crate::dwarf::split::{self, Missing, Skeleton, Split};
 use crate::object::Object;
+use crate::pclntab;
 
 type Reader = EndianArcSlice<LittleEndian>;
 
+/// What an object says of its lines.
+pub struct Lines(Source);
+
+enum Source {
+    Dwarf(Box<Described>),
+    /// The lines alone.
+    Go(pclntab::Lines),
+}
+
 /// The DWARF of an object.
-pub struct Lines {
+struct Described {
     context: addr2line::Context<Reader>,
     split: Split,
     package: OnceCell<Option<DwarfPackage<Reader>>>,
@@ -32,15 +43,21 @@ pub struct Place {
 }
 
 impl Object {
-    /// Its lines and inlined functions, from itself or its debug file. None: it has no DWARF, or
-    /// none that can be read.
+    /// Its lines and inlined functions, from itself or its debug file; of a Go program without
+    /// DWARF, its lines. None: it has none of both, or none that can be read.
     #[must_use]
     pub fn lines(&self) -> Option<Lines> {
+        let described = self.dwarf_lines().map(|described| Source::Dwarf(Box::new(described)));
+        let source = described.or_else(|| pclntab::Lines::of(self.elf()).map(Source::Go))?;
+        Some(Lines(source))
+    }
+
+    fn dwarf_lines(&self) -> Option<Described> {
         let place = self.debug_place();
         let found = place.open(self.elf(), SectionId::DebugInfo.name(), is_wanted).ok()?;
         let section = |id: SectionId| found.get(id.name()).map(|bytes| reader(&bytes));
         let dwarf = Dwarf::load(section).ok()?;
-        Some(Lines {
+        Some(Described {
             context: addr2line::Context::from_dwarf(dwarf).ok()?,
             split: Split::new(place, &found),
             package: OnceCell::new(),
@@ -54,6 +71,25 @@ impl Lines {
     /// nothing is known.
     #[must_use]
     pub fn at(&self, va: Va) -> Vec<Place> {
+        match &self.0 {
+            Source::Dwarf(described) => described.at(va),
+            Source::Go(lines) => {
+                lines.at(va).map(|line| Place { function: None, line: Some(line) }).into_iter().collect()
+            }
+        }
+    }
+
+    /// What is not known because the file that has it is missing: a clause.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let Source::Dwarf(described) = &self.0 else { return None };
+        let missing = described.missing.borrow();
+        missing.as_ref().map(|Missing { name, package, .. }| format!("neither {name} nor {package} is there"))
+    }
+}
+
+impl Described {
+    fn at(&self, va: Va) -> Vec<Place> {
         let mut lookup = self.context.find_frames(va.0);
         let mut frames = loop {
             match lookup {
@@ -72,13 +108,6 @@ impl Lines {
             all.push(Place { function, line });
         }
         all
-    }
-
-    /// What is not known because the file that has it is missing: a clause.
-    #[must_use]
-    pub fn missing(&self) -> Option<String> {
-        let missing = self.missing.borrow();
-        missing.as_ref().map(|Missing { name, package, .. }| format!("neither {name} nor {package} is there"))
     }
 
     /// What a unit is split into.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
+use sidestep_isa::Len;
 use sidestep_symbols::{Function, Object, Source};
 use support::{has, scratch, str};
 
@@ -47,6 +48,30 @@ fn plain(name: &str) -> String {
     }
 }
 
+/// Files and lines of all instructions of the functions that have a name of their own, by name and
+/// offset.
+fn lines(object: &Object) -> BTreeMap<(String, u64), (String, u32)> {
+    let lines = object.lines().unwrap();
+    let mut all = BTreeMap::new();
+    let named = |f: &&Function| {
+        ["fmt.", "strconv.", "os."].iter().any(|package| f.name.starts_with(package))
+            && !f.name.contains('[')
+            && f.name.matches('.').count() == 1
+    };
+    for f in object.functions().iter().filter(named) {
+        for offset in 0..f.size.0 {
+            // The innermost function is the one whose code it is.
+            let found = lines.at(f.va.plus(Len(offset))).into_iter().next();
+            all.extend(found.and_then(|place| place.line).map(|(file, line)| {
+                // DWARF has a folder for what has no file.
+                ((plain(&f.name), offset), (file.trim_start_matches("./").to_owned(), line))
+            }));
+        }
+    }
+    assert!(all.len() > 1000, "{}", all.len());
+    all
+}
+
 #[test]
 fn functions_without_symbols_are_those_with_symbols() {
     if !has("go") {
@@ -84,6 +109,9 @@ fn functions_without_symbols_are_those_with_symbols() {
             };
             assert!(own(&whole).len() > 20, "{what}: {:?}", own(&whole));
             assert_eq!(own(&stripped), own(&whole), "{what}: {}", str(&dir));
+            let (known, right) = (lines(&stripped), lines(&whole));
+            let wrong: Vec<_> = right.iter().filter(|(at, line)| known.get(at) != Some(line)).collect();
+            assert!(wrong.is_empty(), "{what}: {} of {}: {:?}", wrong.len(), right.len(), &wrong[..wrong.len().min(9)]);
         }
     }
 }

@@ -4,8 +4,11 @@
 //! Source of the facts: `src/debug/gosym/pclntab.go`, `src/runtime/symtab.go` (`pcHeader`,
 //! `moduledata`) and `runtime2.go` (`_func`) of Go 1.19 and 1.26.
 
+mod lines;
+
 use std::collections::HashSet;
 
+pub(crate) use lines::Lines;
 use sidestep_isa::{Len, Va};
 
 use crate::elf::{Elf, Section, TextRanges, word};
@@ -51,8 +54,13 @@ struct Table<'d> {
     /// Pairs of an address and an offset in `functions`, and the address behind the last function.
     pairs: &'d [u8],
     functions: &'d [u8],
-    /// Which instruction is of which line.
+    /// Which instruction is of which line, of which file, and so on.
     lines: &'d [u8],
+    /// Offsets in `files`, one behind the other for each unit of the compiler; empty: the names of
+    /// files are elsewhere.
+    units: &'d [u8],
+    /// Names of files.
+    files: &'d [u8],
     /// What addresses are offsets from.
     text: Va,
 }
@@ -111,14 +119,14 @@ impl<'d> Table<'d> {
             data.get(at..).ok_or(CUT)
         };
         let count = usize::try_from(field(0)?).map_err(|_| CUT)?;
-        let (names, lines, functions) = match layout {
-            Layout::Go12 => (data, data, data),
-            Layout::Go116 => (part(2)?, part(5)?, part(6)?),
-            Layout::Go118 | Layout::Go120 => (part(3)?, part(6)?, part(7)?),
+        let (names, units, files, lines, functions) = match layout {
+            Layout::Go12 => (data, &[][..], &[][..], data, data),
+            Layout::Go116 => (part(2)?, part(3)?, part(4)?, part(5)?, part(6)?),
+            Layout::Go118 | Layout::Go120 => (part(3)?, part(4)?, part(5)?, part(6)?, part(7)?),
         };
         let pairs = if layout == Layout::Go12 { data.get(8 + size..).ok_or(CUT)? } else { functions };
         let (text, quantum) = (if layout >= Layout::Go118 { text } else { Va(0) }, u64::from(head[6]));
-        let table = Table { layout, pointer: size, quantum, count, names, pairs, functions, lines, text };
+        let table = Table { layout, pointer: size, quantum, count, names, pairs, functions, lines, units, files, text };
         let entries = count.checked_mul(2).and_then(|count| count.checked_add(1)).ok_or(CUT)?;
         let bytes = entries.checked_mul(table.entry()).ok_or(CUT)?;
         let pairs = pairs.get(..bytes).ok_or(CUT)?;
@@ -189,9 +197,7 @@ impl<'d> Table<'d> {
     }
 
     fn name(&self, place: usize) -> Option<&'d [u8]> {
-        let rest = self.names.get(self.field(place, 0)?..)?;
-        let end = rest.iter().take(NAME_MAX).position(|byte| *byte == 0)?;
-        Some(&rest[..end])
+        text_at(self.names, self.field(place, 0)?)
     }
 
     /// Bytes of a function, without the padding behind it: as many as have lines.
@@ -233,6 +239,13 @@ fn name_assembly(functions: &mut [Function], assembly: &HashSet<Va>) {
             function.name = format!("{}.abi0", function.name).into();
         }
     }
+}
+
+/// The text at an offset, which a NUL ends.
+fn text_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
+    let rest = bytes.get(at..)?;
+    let end = rest.iter().take(NAME_MAX).position(|byte| *byte == 0)?;
+    Some(&rest[..end])
 }
 
 /// The number of `size` bytes at `at`.
