@@ -67,10 +67,11 @@ impl Isa {
     }
 
     /// Of programs for the processor that this was built for: the instruction set whose addresses
-    /// have so many bytes.
+    /// have so many bytes. On arm32, where that says A32, code may be T32 as well.
     #[must_use]
     pub const fn with_word(bytes: u8) -> Isa {
         match bytes {
+            4 if cfg!(target_arch = "arm") => Isa::A32,
             4 => Isa::X86,
             _ if cfg!(target_arch = "aarch64") => Isa::A64,
             _ => Isa::X64,

@@ -111,8 +111,8 @@ const fn bit(offset: usize) -> u64 {
 mod tests {
     use std::mem::offset_of;
 
-    use sidestep_wire::arch::a64;
     use sidestep_wire::arch::x86::{self as arch, Hit, Regs};
+    use sidestep_wire::arch::{a32, a64};
 
     use super::*;
 
@@ -139,6 +139,28 @@ mod tests {
         let live = of("x16").union(of("pstate"));
         let dead = Dead { regs: 3 << 16, flags: true };
         assert_eq!(live.spare(isa, dead), Dead { regs: 1 << 17, flags: false });
+    }
+
+    #[test]
+    fn the_words_of_arm32_are_those_that_its_context_is_made_of() {
+        for isa in [Isa::A32, Isa::T32] {
+            let context = isa.limits().context;
+            assert_eq!(8 * context.names.len(), size_of::<a32::Regs>());
+            assert_eq!(usize::from(context.floats_at), a32::Hit::FLOATS);
+            assert_eq!(8 * context.floats.len(), size_of_val(&a32::Hit::default().floats));
+            let words = [context.flags, context.cookie(), context.result, context.second_result, context.float(1)];
+            let [result, second, _, float] = a32::RESULTS;
+            assert_eq!(words.map(usize::from), [a32::FLAGS, a32::Hit::COOKIE, result, second, float]);
+            assert_eq!(context.registers.iter().map(|at| usize::from(*at)).collect::<Vec<_>>(), a32::REGISTERS);
+            let words = [context.stack_pointer, context.goroutine, context.pc, context.link.expect("a link register")];
+            let known = [a32::STACK_POINTER, a32::GOROUTINE, a32::INSTRUCTION_POINTER, a32::FRAME_BASE];
+            assert_eq!(words.map(usize::from), known);
+            let of = |name: &str| Context(bit(usize::from(context.offset(name).expect("a word"))));
+            for (number, name) in isa.limits().registers.iter().enumerate().filter(|(_, name)| **name != "sp") {
+                assert_eq!(of(name).registers(isa), 1 << number, "{name}");
+            }
+            assert!(of("sp").has_sp(isa) && of("pc").has_ip(isa) && of("cpsr").has_flags(isa));
+        }
     }
 
     #[test]

@@ -302,9 +302,9 @@ impl JournalEntry {
     /// The entry as that of a trap.
     #[must_use]
     pub fn trap(&self) -> JournalEntry {
-        let mut new = [0; PATCH_MAX];
-        new[..arch::BREAKPOINT.len()].copy_from_slice(&arch::BREAKPOINT);
-        JournalEntry { len: arch::BREAKPOINT.len() as u8, new, ..*self }
+        let (mut new, breakpoint) = ([0; PATCH_MAX], arch::breakpoint_like(&self.new));
+        new[..breakpoint.len()].copy_from_slice(breakpoint);
+        JournalEntry { len: breakpoint.len() as u8, new, ..*self }
     }
 
     /// Whether it is one that other sites may block: a jump with a gate behind its first
@@ -331,11 +331,11 @@ impl JournalEntry {
     /// Whether a trap is written there.
     #[must_use]
     pub const fn is_trap(&self) -> bool {
-        let mut at = 0;
-        while at < arch::BREAKPOINT.len() && self.new[at] == arch::BREAKPOINT[at] {
+        let (mut at, breakpoint) = (0, arch::breakpoint_like(&self.new));
+        while at < breakpoint.len() && self.new[at] == breakpoint[at] {
             at += 1;
         }
-        at == arch::BREAKPOINT.len()
+        at == breakpoint.len()
     }
 
     /// How many bytes its jump needs: those that are written, and those behind them in which its

@@ -30,6 +30,12 @@ pub const fn jump_end(patch: &[u8; PATCH_MAX]) -> Option<usize> {
     if prefixes < PATCH_MAX && patch[prefixes] == JUMP { Some(prefixes + JUMP_LEN) } else { None }
 }
 
+/// The patch of a trap in the instruction set of another patch.
+#[must_use]
+pub const fn breakpoint_like(_: &[u8; PATCH_MAX]) -> &'static [u8] {
+    &BREAKPOINT
+}
+
 /// A hit.
 pub type Hit = crate::context::HitOf<Regs>;
 
