@@ -2,7 +2,7 @@
 
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, a64, x86};
+use crate::{Isa, a32, a64, x86};
 
 /// An instruction as the trap handler of its instruction set takes it: two words, which hold no
 /// address. Zeros are none.
@@ -22,8 +22,7 @@ pub fn prepare(isa: Isa, bytes: &[u8]) -> Option<Emulated> {
     match isa {
         Isa::X86 | Isa::X64 => x86::emulate::prepare(isa, bytes).map(|op| Emulated(op.to_words())),
         Isa::A64 => a64::emulate::prepare(bytes).map(|op| Emulated(op.to_words())),
-        // All run in their copies.
-        Isa::A32 | Isa::T32 => None,
+        Isa::A32 | Isa::T32 => a32::emulate::prepare(isa, bytes).map(|op| Emulated(op.to_words())),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::prepare(bytes),
     }

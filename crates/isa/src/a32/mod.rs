@@ -12,6 +12,7 @@ mod class;
 mod context;
 pub mod decode;
 pub(crate) mod emit;
+pub mod emulate;
 mod fault;
 pub(crate) mod indirect;
 mod limits;

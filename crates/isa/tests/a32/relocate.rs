@@ -181,13 +181,13 @@ fn t32_code(rng: &mut Rng, i: usize) -> Vec<u8> {
 }
 
 /// Whether an address is one of code or data of the machine, where execution must not get to.
-fn is_used(at: u64) -> bool {
+pub fn is_used(at: u64) -> bool {
     let ranges = [(FROM, CODE_LEN as u64), (TO, 0x1000), (DATA, DATA_LEN as u64), (STACK, 0x1000)];
     ranges.iter().any(|(start, len)| (*start..start + len + 64).contains(&at))
 }
 
 /// A state in which an instruction leads nowhere where code is; none: there is none.
-fn state(rng: &mut Rng, insn: &Insn, nzcv: u32) -> Option<State> {
+pub fn state(rng: &mut Rng, insn: &Insn, nzcv: u32) -> Option<State> {
     let mut state = State::random(rng, insn.isa(), nzcv);
     for (register, value) in state.regs.iter_mut().enumerate().take(SP) {
         // Distances to the data, places in what is undefined, and anything; 0 at times.
