@@ -11,7 +11,7 @@
 mod class;
 mod context;
 pub mod decode;
-pub(crate) mod emit;
+pub mod emit;
 pub mod emulate;
 mod fault;
 pub(crate) mod indirect;

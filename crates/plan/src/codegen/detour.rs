@@ -10,7 +10,7 @@ use crate::codegen::handler::{AtExit, Handler, Program};
 use crate::codegen::thunk::{Env, Places, Thunks};
 #[cfg(feature = "toy")]
 use crate::codegen::toy;
-use crate::codegen::{a64, x86};
+use crate::codegen::{a32, a64, x86};
 use crate::context::Context;
 use crate::policy::lead::Lead;
 use crate::policy::plan::{DisplacedInsn, Plan, Technique};
@@ -89,12 +89,6 @@ pub enum DetourError {
         /// Number of the program.
         program: usize,
     },
-    /// Detours are not generated for this instruction set.
-    #[error("there is no code generator for {isa:?}")]
-    NoGenerator {
-        /// The instruction set.
-        isa: Isa,
-    },
     /// Nothing can run behind the probed instruction.
     #[error(transparent)]
     NothingBehind(#[from] NotBehind),
@@ -125,7 +119,7 @@ pub fn build(
     match plan.isa {
         Isa::X86 | Isa::X64 => x86::detour::build(plan, handlers, at, bias, thunks, env),
         Isa::A64 => a64::detour::build(plan, handlers, at, bias, thunks, env),
-        Isa::A32 | Isa::T32 => Err(DetourError::NoGenerator { isa: plan.isa }),
+        Isa::A32 | Isa::T32 => a32::detour::build(plan, handlers, at, bias, thunks, env),
         #[cfg(feature = "toy")]
         Isa::Toy => toy::detour::build(plan, handlers, at, bias),
     }
@@ -136,7 +130,7 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
     match plan.isa {
         Isa::X86 | Isa::X64 => x86::detour::patch(plan, bias, at),
         Isa::A64 => Ok((a64::detour::patch(plan, bias, at)?, Vec::new())),
-        Isa::A32 | Isa::T32 => Err(OutOfReach { from: plan.site.offset(bias), to: at }),
+        Isa::A32 | Isa::T32 => Ok((a32::detour::patch(plan, bias, at)?, Vec::new())),
         #[cfg(feature = "toy")]
         Isa::Toy => Ok((toy::detour::patch(plan, bias, at)?, Vec::new())),
     }

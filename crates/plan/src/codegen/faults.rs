@@ -5,7 +5,7 @@ use sidestep_isa::{Flow, Insn, Isa};
 use sidestep_wire::CopyPair;
 
 use crate::codegen::detour::Detour;
-use crate::codegen::{a64, x86};
+use crate::codegen::{a32, a64, x86};
 use crate::policy::plan::Plan;
 
 impl Plan {
@@ -69,7 +69,7 @@ fn saves(detour: &Detour) -> Vec<CopyPair> {
     match detour.isa {
         Isa::X86 | Isa::X64 => x86::faults::saves(detour),
         Isa::A64 => a64::faults::saves(detour),
-        Isa::A32 | Isa::T32 => Vec::new(),
+        Isa::A32 | Isa::T32 => a32::faults::saves(detour),
         #[cfg(feature = "toy")]
         Isa::Toy => Vec::new(),
     }

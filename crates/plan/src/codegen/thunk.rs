@@ -6,11 +6,11 @@ use std::rc::Rc;
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::{Isa, Va};
 
-use crate::codegen::a64;
 pub use crate::codegen::x86::thunk::{
     RED_ZONE, SETS_THREAD_POINTER_LEN, native, sets_thread_pointer, thread_pointer_through_self,
 };
 use crate::codegen::x86::{self, detour::Inlined};
+use crate::codegen::{a32, a64};
 pub use crate::context::Context;
 use sidestep_bpf::native::Env as Native;
 
@@ -221,8 +221,7 @@ pub fn thunks(
         Isa::X86 => x86::thunk::short::thunks(at, env, enter, programs),
         Isa::X64 => x86::thunk::thunks(at, env, enter, programs, ends, goroutine),
         Isa::A64 => a64::thunk::thunks(at, env, enter, programs),
-        // No detour uses them.
-        Isa::A32 | Isa::T32 => (Vec::new(), Thunks::default()),
+        Isa::A32 | Isa::T32 => a32::thunk::thunks(at, env, enter, programs),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Thunks::default()),
     }
@@ -235,7 +234,7 @@ pub fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
         Isa::X86 => x86::thunk::short::globals(at, env),
         Isa::X64 => x86::thunk::globals(at, env),
         Isa::A64 => a64::thunk::globals(at, env),
-        Isa::A32 | Isa::T32 => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
+        Isa::A32 | Isa::T32 => a32::thunk::globals(at, env),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), Globals { enter: at, trampoline: at, signal: at, restorer: at }),
     }
@@ -248,7 +247,7 @@ pub fn interpreted(isa: Isa, stack: i32, len: usize) -> Interpreted {
     match isa {
         Isa::X86 | Isa::X64 => x86::thunk::interpreted(isa, stack, len),
         Isa::A64 => a64::thunk::interpreted(stack, len),
-        Isa::A32 | Isa::T32 => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
+        Isa::A32 | Isa::T32 => a32::thunk::interpreted(stack, len),
         #[cfg(feature = "toy")]
         Isa::Toy => Interpreted { bytes: Vec::new(), slots_at: 0, interpreter_at: 0 },
     }

@@ -14,7 +14,7 @@ use sidestep_isa::x86::emit::{Asm, Cond, Reg};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::arch::x86::Regs;
 
-use crate::codegen::a64;
+use crate::codegen::{a32, a64};
 
 /// A function of the target: `void function(context, data)` of the C ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +23,8 @@ pub struct Native {
     pub function: u64,
     /// Its second argument.
     pub data: u64,
-    /// What is saved around it; `None`: it uses general registers only. On arm64, q0 to q31.
+    /// What is saved around it; `None`: it uses general registers only. On arm64, q0 to q31; on
+    /// arm32, d0 to d31 or to d15.
     pub vectors: Option<Vectors>,
     /// It may change the instruction pointer.
     pub redirects: bool,
@@ -36,7 +37,7 @@ pub struct Vectors {
     pub wide: Wide,
     /// State components as in `XCR0`, a bit each (Intel SDM volume 1, chapter 13).
     pub components: u32,
-    /// Bytes of their XSAVE area.
+    /// Bytes of their XSAVE area; on arm32, of the registers d0 and following.
     pub len: u32,
     /// There is `XSAVEC`, and `len` is for its format.
     pub compact: bool,
@@ -80,7 +81,7 @@ pub fn functions(isa: Isa, at: Va, native: &Native, align: usize) -> (Vec<u8>, V
     match isa {
         Isa::X86 | Isa::X64 => of_x86(isa, at, native, align),
         Isa::A64 => (a64::thunk::native::function(at, native), at),
-        Isa::A32 | Isa::T32 => (Vec::new(), at),
+        Isa::A32 | Isa::T32 => (a32::thunk::native::function(at, native), at),
         #[cfg(feature = "toy")]
         Isa::Toy => (Vec::new(), at),
     }

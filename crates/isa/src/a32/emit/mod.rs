@@ -1,4 +1,8 @@
-//! The few instructions that copies and patches consist of.
+//! The instructions that copies, patches and detours consist of.
+
+mod asm;
+
+pub use asm::{Asm, Cond, EncodeError, Label, list, switch};
 
 use super::decode::AL;
 use super::{LINK, PC};
