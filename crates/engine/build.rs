@@ -14,7 +14,7 @@ fn main() {
     let crates = PathBuf::from(var("CARGO_MANIFEST_DIR")).join("..");
     let (wire, agent, bpf) = (crates.join("wire/src"), crates.join("agent/src"), crates.join("bpf/src"));
     let script = crates.join("agent/agent.ld");
-    let ops = ["x86", "a64"].map(|isa| crates.join("isa/src").join(isa).join("emulate/op.rs"));
+    let ops = ["x86", "a32", "a64"].map(|isa| crates.join("isa/src").join(isa).join("emulate/op.rs"));
     for input in [&wire, &agent, &bpf, &script].into_iter().chain(&ops) {
         println!("cargo:rerun-if-changed={}", input.display());
     }
@@ -60,19 +60,26 @@ fn main() {
     }
 }
 
-/// What the agent is compiled for. On arm64, that is the target without vector registers: there is
+/// What the agent is compiled for. On Arm, that is the target without vector registers: there is
 /// no other way to keep the compiler from them.
 fn target() -> OsString {
     match var("CARGO_CFG_TARGET_ARCH") {
         arch if arch == "aarch64" => "aarch64-unknown-none-softfloat".into(),
+        arch if arch == "arm" => "armv7a-none-eabi".into(),
         _ => var("TARGET"),
     }
 }
 
 fn linker() -> OsString {
     let (arch, host) = (var("CARGO_CFG_TARGET_ARCH"), var("HOST"));
-    let is_cross = arch == "aarch64" && !host.to_string_lossy().starts_with("aarch64");
-    if is_cross { "aarch64-linux-gnu-ld".into() } else { "ld".into() }
+    if host.to_string_lossy().starts_with(&*arch.to_string_lossy()) {
+        return "ld".into();
+    }
+    match &*arch.to_string_lossy() {
+        "aarch64" => "aarch64-linux-gnu-ld".into(),
+        "arm" => "arm-linux-gnueabihf-ld".into(),
+        _ => "ld".into(),
+    }
 }
 
 /// `NAME=PATH`, as `--extern` takes it.

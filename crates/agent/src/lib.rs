@@ -65,7 +65,8 @@ mod unwind;
 /// What `isa` prepares is executed here.
 #[allow(dead_code)]
 #[cfg_attr(target_arch = "aarch64", path = "../../isa/src/a64/emulate/op.rs")]
-#[cfg_attr(not(target_arch = "aarch64"), path = "../../isa/src/x86/emulate/op.rs")]
+#[cfg_attr(target_arch = "arm", path = "../../isa/src/a32/emulate/op.rs")]
+#[cfg_attr(not(any(target_arch = "aarch64", target_arch = "arm")), path = "../../isa/src/x86/emulate/op.rs")]
 mod emulate;
 
 pub use functions::*;

@@ -280,7 +280,9 @@ impl Calls {
                 room::for_frame(process, maps, &all, len).ok_or(len_error)?
             }
         };
-        let (gadgets, own_gadgets) = match room::gadgets(process, maps) {
+        let regs = thread.regs;
+        let found = room::gadgets(process, maps).filter(|found| !regs.restarts_at(found.syscall_ret));
+        let (gadgets, own_gadgets) = match found {
             Some(found) => (found, None),
             None => {
                 let at = room::for_gadgets(process, maps).ok_or(CallError::NoGadgets { pid })?;
@@ -293,7 +295,6 @@ impl Calls {
         if is_frame(process, frame) {
             old.fill(0);
         }
-        let regs = thread.regs;
         let bytes = Frame::new(frame, &regs.settled(process), &fp, mask, gadgets).0;
         let active = Active {
             pid,

@@ -111,7 +111,7 @@ pub fn set_regs(tid: pid_t, regs: &Regs) -> io::Result<()> {
 }
 
 /// The general registers of a stopped thread.
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 pub fn get_user_regs(tid: pid_t) -> io::Result<libc::user_regs_struct> {
     let mut regs = MaybeUninit::<libc::user_regs_struct>::zeroed();
     request(libc::PTRACE_GETREGS, tid, 0, regs.as_mut_ptr() as usize)?;
@@ -120,7 +120,7 @@ pub fn get_user_regs(tid: pid_t) -> io::Result<libc::user_regs_struct> {
 }
 
 /// Sets the general registers of a stopped thread.
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 pub fn set_user_regs(tid: pid_t, regs: &libc::user_regs_struct) -> io::Result<()> {
     request(libc::PTRACE_SETREGS, tid, 0, ptr::from_ref(regs) as usize)
 }
@@ -132,6 +132,22 @@ pub fn thread_area(tid: pid_t, number: i32) -> io::Result<[u32; 4]> {
     let mut area = [0u32; 4];
     request(PTRACE_GET_THREAD_AREA, tid, number as usize, area.as_mut_ptr() as usize)?;
     Ok(area)
+}
+
+/// The thread pointer.
+#[cfg(target_arch = "arm")]
+pub fn thread_area(tid: pid_t) -> io::Result<u32> {
+    const PTRACE_GET_THREAD_AREA: c_uint = 22;
+    let mut pointer = 0u32;
+    request(PTRACE_GET_THREAD_AREA, tid, 0, ptr::from_mut(&mut pointer) as usize)?;
+    Ok(pointer)
+}
+
+/// Makes the system call that a thread is about to make another one; -1: none.
+#[cfg(target_arch = "arm")]
+pub fn set_syscall(tid: pid_t, number: i32) -> io::Result<()> {
+    const PTRACE_SET_SYSCALL: c_uint = 23;
+    request(PTRACE_SET_SYSCALL, tid, 0, number as usize)
 }
 
 /// The signal mask that the thread will have back in user code.
@@ -156,7 +172,7 @@ pub fn get_regset(tid: pid_t, note: i32, max: usize) -> io::Result<Vec<u8>> {
 }
 
 /// Sets a register set of a stopped thread.
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "arm"))]
 pub fn set_regset(tid: pid_t, note: i32, bytes: &[u8]) -> io::Result<()> {
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     request(libc::PTRACE_SETREGSET, tid, note as usize, ptr::from_mut(&mut iov) as usize)

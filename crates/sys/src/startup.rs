@@ -10,7 +10,7 @@ use sidestep_isa::Va;
 
 use crate::ExitStatus;
 use crate::access::OpenError;
-use crate::arch::{ENTRY_STUB_LEN, MMAP, Regs, Word, entry_stub};
+use crate::arch::{ENTRY_STUB_LEN, MMAP, Regs, Word, entry_stub, first_byte};
 use crate::call::CallError;
 use crate::memory::MemoryError;
 use crate::news::News;
@@ -220,7 +220,7 @@ impl Spawned {
         self.startup.code = code_mappings(&self.process)?;
         let regs = self.stopped.threads().first().map(|t| t.regs).ok_or(CallError::Exited { pid })?;
         let (auxv, entry) = find_entry(&self.process, regs.sp())?.ok_or(StartupError::NoEntry { pid })?;
-        if regs.ip() == entry {
+        if regs.ip() == first_byte(entry) {
             // Static: nobody else runs before.
             self.startup.state = State::Entered;
             return Ok(());

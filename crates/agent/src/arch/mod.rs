@@ -6,12 +6,16 @@
 //! lowest, 64-bit ones in two words; the result in `edx:eax`; the stack pointer a multiple of 16
 //! before the call; everything but `eax`, `ecx`, `edx`, the flags and the xmm registers stays.
 //! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel
-//! shows of a 32-bit thread.
+//! shows of a 32-bit thread. On arm32, the words of the context have 64 bits as well; arguments of 64
+//! bits are in two registers, of which the first has an even number, or in two words of the stack
+//! from a multiple of 8 on (AAPCS32, 6.5).
 
 use sidestep_wire::Regs;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+#[cfg(target_arch = "arm")]
+mod arm;
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 pub mod call;
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
@@ -23,6 +27,8 @@ mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::*;
+#[cfg(target_arch = "arm")]
+pub use arm::*;
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 pub use processor::*;
 #[cfg(target_arch = "x86")]
@@ -30,8 +36,8 @@ pub use x86::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
 
-#[cfg(not(any(target_arch = "aarch64", target_arch = "x86", target_arch = "x86_64")))]
-compile_error!("the agent runs on x86 and on 64-bit Arm");
+#[cfg(not(any(target_arch = "aarch64", target_arch = "arm", target_arch = "x86", target_arch = "x86_64")))]
+compile_error!("the agent runs on x86 and on Arm");
 
 /// Bytes of a word of the stack: of an address.
 pub const WORD: u64 = size_of::<Word>() as u64;

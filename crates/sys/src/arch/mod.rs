@@ -3,6 +3,8 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+#[cfg(target_arch = "arm")]
+mod arm;
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 mod processor;
 mod regs;
@@ -18,13 +20,15 @@ mod xsave;
 
 #[cfg(target_arch = "aarch64")]
 use aarch64 as host;
+#[cfg(target_arch = "arm")]
+use arm as host;
 #[cfg(target_arch = "x86")]
 use {std::arch::x86 as cpu, x86 as host};
 #[cfg(target_arch = "x86_64")]
 use {std::arch::x86_64 as cpu, x86_64 as host};
 
-#[cfg(not(any(target_arch = "aarch64", target_arch = "x86", target_arch = "x86_64")))]
-compile_error!("sidestep runs on x86 and on 64-bit Arm");
+#[cfg(not(any(target_arch = "aarch64", target_arch = "arm", target_arch = "x86", target_arch = "x86_64")))]
+compile_error!("sidestep runs on x86 and on Arm");
 
 use sidestep_isa::Va;
 
@@ -33,8 +37,8 @@ pub use host::{
     RELATIVE, RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
 };
 pub(crate) use host::{
-    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, entry_stub, get_user_regs, is_frame, set_user_regs,
-    thread_pointer, ticks, ticks_usable,
+    AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, entry_stub, first_byte, get_user_regs, is_frame,
+    set_user_regs, thread_pointer, ticks, ticks_usable,
 };
 pub(crate) use regs::rseq_abort;
 pub use regs::{CALL_LEN, Regs};

@@ -2,12 +2,19 @@
 
 use std::io;
 
+use sidestep_isa::Va;
+
 use super::cpu::_rdtsc;
 use super::host::UserRegs;
 use crate::ptrace;
 
 /// System calls that may make a child on its parent's memory.
 pub const LENDING_CALLS: &[libc::c_long] = &[libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
+
+/// The first byte of the code that an address means.
+pub(crate) fn first_byte(at: Va) -> Va {
+    at
+}
 
 /// The registers of a stopped thread.
 pub(crate) fn get_user_regs(tid: i32) -> io::Result<UserRegs> {

@@ -6,7 +6,7 @@ use super::host::{MMAPS, SYSCALL, UserRegs};
 use crate::memory::MemoryError;
 use crate::process::Process;
 
-/// Bytes of the instruction that makes a system call.
+/// Bytes of the instruction that makes a system call; of the shortest one, where there are several.
 pub const CALL_LEN: i64 = SYSCALL.len() as i64;
 
 /// The registers of a stopped thread.

@@ -59,6 +59,12 @@ impl Regs {
     /// See [`Regs::hides_restart`].
     pub(crate) fn set_call_number(&mut self, _: &Regs) {}
 
+    /// Would the kernel make the interrupted system call of the thread again, and not another one,
+    /// if the thread went on at `at`? Its result says no.
+    pub(crate) fn restarts_at(&self, _at: Va) -> bool {
+        false
+    }
+
     /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`),
     /// which a signal return would throw away?
     pub(crate) fn restarts_from_block(&self) -> bool {

@@ -96,6 +96,11 @@ const LR: usize = 30;
 /// The register with the number of a system call.
 const NUMBER: usize = 8;
 
+/// The first byte of the code that an address means.
+pub(crate) fn first_byte(at: Va) -> Va {
+    at
+}
+
 /// The registers of a stopped thread.
 pub(crate) fn get_user_regs(tid: i32) -> io::Result<UserRegs> {
     let mut regs = UserRegs { words: [0; 34], call: NO_CALL };
@@ -195,6 +200,12 @@ impl Regs {
     /// of the thread.
     pub(crate) fn set_call_number(&mut self, of: &Regs) {
         self.raw.words[NUMBER] = of.raw.words[NUMBER];
+    }
+
+    /// Would the kernel make the interrupted system call of the thread again, and not another one,
+    /// if the thread went on at `at`? It goes on from user code alone.
+    pub(crate) fn restarts_at(&self, _at: Va) -> bool {
+        false
     }
 
     /// Will the restart use state that the kernel keeps for this thread (`restart_syscall(2)`)?

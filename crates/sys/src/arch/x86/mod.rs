@@ -18,7 +18,7 @@ use crate::process::Process;
 use crate::ptrace;
 
 pub use super::processor::LENDING_CALLS;
-pub(crate) use super::processor::{get_user_regs, set_user_regs, ticks, ticks_usable};
+pub(crate) use super::processor::{first_byte, get_user_regs, set_user_regs, ticks, ticks_usable};
 pub(crate) use frame::{FpState, Frame, is_frame};
 pub use survey::signal_frames;
 

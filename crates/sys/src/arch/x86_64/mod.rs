@@ -11,7 +11,7 @@ use super::regs::Regs;
 use crate::process::Process;
 
 pub use super::processor::LENDING_CALLS;
-pub(crate) use super::processor::{get_user_regs, set_user_regs, ticks, ticks_usable};
+pub(crate) use super::processor::{first_byte, get_user_regs, set_user_regs, ticks, ticks_usable};
 pub(crate) use frame::{FpState, Frame, is_frame};
 pub use survey::signal_frames;
 
