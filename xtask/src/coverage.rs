@@ -37,8 +37,9 @@ pub fn coverage(write: bool) -> Result<()> {
     let binaries = BINARIES.map(str::to_owned);
     let entries = Table::count(&[], &binaries)?;
     let instructions = Table::count(&["--all-instructions"], &binaries)?;
-    let files =
-        BINARIES_ARM64.iter().map(|(part, file)| Ok(setup::guest(part)?.join(part).join(file).display().to_string()));
+    let files = BINARIES_ARM64
+        .iter()
+        .map(|(part, file)| Ok(setup::guest("arm64", part)?.join(part).join(file).display().to_string()));
     let files: Vec<String> = files.collect::<Result<_>>()?;
     let entries_arm64 = Table::count(&[], &files)?;
     let instructions_arm64 = Table::count(&["--all-instructions"], &files)?;

@@ -50,9 +50,9 @@ usage: cargo xtask COMMAND
   fuzz [PART]... [--inputs N] [--seed S]
                       damaged inputs: objects, debug information, eBPF objects, scripts, lines, what a target shares.
                       Inputs that fail stay in target/fuzz
-  guest arm64 [--cpus N] [--memory MIB] [--timeout S] [--programs] [--tests] [--add HOSTPATH[:GUESTPATH]]... -- COMMAND...
-                      runs a command for sh in an arm64 kernel under qemu, which prints what it prints and has its
-                      status. What is added is in /root, where the command starts, or at GUESTPATH.
+  guest arm64|arm32 [--cpus N] [--memory MIB] [--timeout S] [--programs] [--tests] [--add HOSTPATH[:GUESTPATH]]... -- COMMAND...
+                      runs a command for sh in a kernel of that architecture under qemu, which prints what it prints and
+                      has its status. What is added is in /root, where the command starts, or at GUESTPATH.
                       --programs: with redis-server, redis-cli, redis-benchmark and grep of Debian; --tests: bash, python3,
                       binutils, strace, procps and util-linux";
 
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
             random::random(&wanted)
         }
         ["rules", ref objects @ ..] => rules::rules(objects),
-        ["guest", "arm64", ref words @ ..] => {
+        ["guest", ref words @ ..] => {
             let Some(guest) = guest::Guest::parse(words) else { return usage() };
             match guest.run(&mut std::io::stdout()) {
                 Ok(ended) => {

@@ -16,6 +16,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("g++-aarch64-linux-gnu", "those in C++"),
     ("libc6-dev-arm64-cross", "the C library of those"),
     ("libc6-arm64-cross", "arm64 code to analyse, and what the programs of the guest load"),
+    ("gcc-arm-linux-gnueabihf", "arm32 target programs, and the linker of the tool for arm32"),
+    ("libc6-dev-armhf-cross", "the C library of those"),
+    ("libc6-armhf-cross", "arm32 code to analyse, and what the programs of the guest load"),
+    ("libstdc++6-armhf-cross", "what C++ programs of the guest load"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
     ("golang-go", "target programs in Go"),
@@ -55,7 +59,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("bsdutils", "script: a terminal for bash"),
     ("llvm-19", "oracle of eBPF text; 19 is the first that knows version 4 of the instructions; and of arm64 code"),
     ("qemu-user", "runs arm64 code, as oracle of copies and of what trap handlers do"),
-    ("qemu-system-arm", "runs the arm64 guest"),
+    ("qemu-system-arm", "runs the arm64 and the arm32 guest"),
 ];
 
 /// What the programs of Debian's Rust 1.85 load; see `setup-rust-1.85.sh`.
@@ -74,15 +78,25 @@ pub fn setup() -> Result<()> {
     rust_targets()
 }
 
+/// What the build for arm32 is compiled for.
+const TARGET_ARM32: &str = "armv7-unknown-linux-gnueabihf";
+
 /// What the agent is compiled for there; see `crates/engine/build.rs`.
 const AGENT_ARM64: &str = "aarch64-unknown-none-softfloat";
+const AGENT_ARM32: &str = "armv7a-none-eabi";
 
-/// The standard libraries of Rust for [`TARGET_32`] and [`TARGET_ARM64`], and for the agent.
+/// The standard libraries of Rust for all other targets, and for the agent.
 fn rust_targets() -> Result<()> {
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("rustc")?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
-    let agent = (AGENT_ARM64, "the part of arm64 that runs in the target");
-    for (target, why) in [(TARGET_32, "32-bit programs"), (TARGET_ARM64, "arm64"), agent] {
+    let targets = [
+        (TARGET_32, "32-bit programs"),
+        (TARGET_ARM64, "arm64"),
+        (TARGET_ARM32, "arm32"),
+        (AGENT_ARM64, "the part of arm64 that runs in the target"),
+        (AGENT_ARM32, "the part of arm32 that runs in the target"),
+    ];
+    for (target, why) in targets {
         if sysroot.join("lib/rustlib").join(target).is_dir() {
             continue;
         }
@@ -151,17 +165,20 @@ fn cache() -> Result<PathBuf> {
     Ok(cache.context("HOME is not set")?.join("sidestep"))
 }
 
-/// A part of what the arm64 guest is made of (see `setup-guest-arm64.sh`), fetched on first use.
+/// A part of what a guest of Debian's architecture (`arm64`, `armhf`) is made of (see
+/// `setup-guest.sh`), fetched on first use.
 ///
-/// The folder is that of all parts. `SIDESTEP_GUEST_ARM64` names another one.
-pub fn guest(part: &str) -> Result<PathBuf> {
-    let folder = match std::env::var_os("SIDESTEP_GUEST_ARM64") {
+/// The folder is that of all parts. `SIDESTEP_GUEST_ARM64` and `SIDESTEP_GUEST_ARMHF` name another
+/// one.
+pub fn guest(architecture: &str, part: &str) -> Result<PathBuf> {
+    let folder = match std::env::var_os(format!("SIDESTEP_GUEST_{}", architecture.to_uppercase())) {
         Some(folder) => PathBuf::from(folder),
-        None => cache()?.join("guest-arm64"),
+        None => cache()?.join(format!("guest-{architecture}")),
     };
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/setup-guest-arm64.sh");
-    let status = Command::new("bash").arg(script).arg(&folder).arg(part).status().context("bash")?;
-    ensure!(status.success(), "{script} failed: are the arm64 packages of Debian 12 within reach?");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/setup-guest.sh");
+    let mut command = Command::new("bash");
+    let status = command.arg(script).arg(architecture).arg(&folder).arg(part).status().context("bash")?;
+    ensure!(status.success(), "{script} failed: are the {architecture} packages of Debian 12 within reach?");
     Ok(folder)
 }
 

@@ -221,16 +221,19 @@ fn version(file: &str) -> Vec<u64> {
     numbers.split('.').map_while(|number| number.parse().ok()).collect()
 }
 
-/// Machine of the ELF files that are looked for by name, and where Debian has its libraries.
-const MACHINE: (u8, [&str; 2]) = if cfg!(target_arch = "aarch64") {
-    (183, ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"])
+/// Class and machine of the ELF files that are looked for by name, and where Debian has its libraries.
+const MACHINE: (u8, u8, [&str; 2]) = if cfg!(target_arch = "aarch64") {
+    (2, 183, ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"])
+} else if cfg!(target_arch = "arm") {
+    (1, 40, ["/lib/arm-linux-gnueabihf", "/usr/lib/arm-linux-gnueabihf"])
 } else {
-    (62, ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"])
+    (2, 62, ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"])
 };
 
 fn is_for_machine(path: &Path) -> bool {
     let head = Part::open(path).ok().and_then(|file| file.read(&(0..20)).ok()).unwrap_or_default();
-    head.starts_with(b"\x7fELF\x02") && head[18..] == [MACHINE.0, 0]
+    let (class, machine, _) = MACHINE;
+    head.starts_with(b"\x7fELF") && head[4] == class && head[18..] == [machine, 0]
 }
 
 /// Directories of the dynamic linker, in its order: those of /etc/ld.so.conf, then the built-in
@@ -238,7 +241,7 @@ fn is_for_machine(path: &Path) -> bool {
 fn library_dirs() -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     read_conf(Path::new("/etc/ld.so.conf"), &mut dirs, 0);
-    dirs.extend(MACHINE.1.into_iter().chain(["/lib64", "/usr/lib64", "/lib", "/usr/lib"]).map(PathBuf::from));
+    dirs.extend(MACHINE.2.into_iter().chain(["/lib64", "/usr/lib64", "/lib", "/usr/lib"]).map(PathBuf::from));
     dirs
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sidestep_tests::build;
 
-use crate::guest::Guest;
+use crate::guest::{ARM64, Guest};
 use crate::setup::TARGET_ARM64;
 use crate::test::{cargo, checkout, release_binary};
 
@@ -124,6 +124,7 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
     let checkout = checkout().canonicalize()?;
     added.extend(["tests/specs", "tests/targets"].map(|name| (checkout.join(name), checkout.join(name))));
     let guest = Guest {
+        architecture: &ARM64,
         cpus: 2,
         memory: 3072,
         timeout: Duration::from_secs(30 * 60),

@@ -1,4 +1,5 @@
-//! A real arm64 kernel under qemu-system, in which a command runs: `cargo xtask guest arm64`.
+//! A real kernel of another architecture under qemu-system, in which a command runs: `cargo xtask
+//! guest arm64`, `cargo xtask guest arm32`.
 //!
 //! The whole file system of the guest is in its memory, and made anew for each run: busybox, the C
 //! library, what is added, and `init.sh`. Nothing comes back but the output and the status.
@@ -16,12 +17,39 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::setup;
 use archive::Archive;
 
-/// Where the cross compiler has the libraries of arm64.
-const LIBRARIES: &str = "/usr/aarch64-linux-gnu/lib";
+/// What differs between the machines.
+pub struct Architecture {
+    /// As Debian calls it.
+    pub name: &'static str,
+    /// The name of its folders of libraries and of the programs of its compiler.
+    triplet: &'static str,
+    /// The program that loads libraries, in `/lib`.
+    loader: &'static str,
+    /// The emulator of a machine, and the arguments that say which.
+    qemu: &'static str,
+    machine: &'static [&'static str],
+}
 
-/// Those that programs load.
-const LOADED: [&str; 11] = [
-    "ld-linux-aarch64.so.1",
+/// Keys of pointers by a simple function: qemu is slow with that of the architecture.
+pub static ARM64: Architecture = Architecture {
+    name: "arm64",
+    triplet: "aarch64-linux-gnu",
+    loader: "ld-linux-aarch64.so.1",
+    qemu: "qemu-system-aarch64",
+    machine: &["-M", "virt", "-cpu", "max,pauth-impdef=on"],
+};
+
+/// All devices have addresses of 32 bits: the kernel reaches no others without a larger page table.
+pub static ARM32: Architecture = Architecture {
+    name: "armhf",
+    triplet: "arm-linux-gnueabihf",
+    loader: "ld-linux-armhf.so.3",
+    qemu: "qemu-system-arm",
+    machine: &["-M", "virt,highmem=off", "-cpu", "cortex-a15"],
+};
+
+/// Libraries that programs load.
+const LOADED: [&str; 10] = [
     "libatomic.so.1",
     "libc.so.6",
     "libdl.so.2",
@@ -41,6 +69,7 @@ const HOSTS: &str = "127.0.0.1 localhost guest\n::1 localhost\n";
 
 /// A guest, and what it is to run.
 pub struct Guest {
+    pub architecture: &'static Architecture,
     pub cpus: u32,
     /// MiB. The file system takes part of it.
     pub memory: u32,
@@ -48,7 +77,7 @@ pub struct Guest {
     pub timeout: Duration,
     /// Files and folders of this machine, and their paths in the guest.
     pub added: Vec<(PathBuf, PathBuf)>,
-    /// Parts of `setup-guest-arm64.sh` besides the system.
+    /// Parts of `setup-guest.sh` besides the system.
     pub parts: Vec<&'static str>,
     /// A line for `sh`, run in `/root` as root.
     pub command: String,
@@ -65,6 +94,7 @@ pub struct Ended {
 impl Default for Guest {
     fn default() -> Guest {
         Guest {
+            architecture: &ARM64,
             cpus: 1,
             memory: 1024,
             timeout: Duration::from_secs(300),
@@ -76,11 +106,16 @@ impl Default for Guest {
 }
 
 impl Guest {
-    /// Reads `--cpus N`, `--memory MIB`, `--timeout S`, `--programs`,
+    /// Reads the architecture, `--cpus N`, `--memory MIB`, `--timeout S`, `--programs`,
     /// `--tests` and `--add HOSTPATH[:GUESTPATH]`, and the command behind `--`.
     pub fn parse(words: &[&str]) -> Option<Guest> {
-        let mut guest = Guest::default();
         let mut words = words.iter();
+        let architecture = match *words.next()? {
+            "arm64" => &ARM64,
+            "arm32" => &ARM32,
+            _ => return None,
+        };
+        let mut guest = Guest { architecture, ..Guest::default() };
         loop {
             match *words.next()? {
                 "--" => break,
@@ -101,7 +136,7 @@ impl Guest {
     /// Boots the guest, runs the command, and writes what it prints while it runs, standard error
     /// and output as one. An error says why the command did not end.
     pub fn run(&self, output: &mut dyn Write) -> Result<Ended> {
-        let folder = setup::guest("system")?;
+        let folder = setup::guest(self.architecture.name, "system")?;
         let files = Temporary::new()?;
         self.write_files(&folder, &files.0)?;
         let begin = Instant::now();
@@ -161,14 +196,17 @@ impl Guest {
         files.add(&folder.join("busybox"), Path::new("/bin/busybox"))?;
         files.add(&folder.join("dash"), Path::new("/bin/dash"))?;
         files.add(&folder.join("dash"), Path::new("/bin/sh"))?;
-        // As Debian has them; the loader itself has a name of its own in /lib.
-        files.add(&Path::new(LIBRARIES).join(LOADED[0]), &Path::new("/lib").join(LOADED[0]))?;
-        for name in &LOADED[1..] {
-            files.add(&Path::new(LIBRARIES).join(name), &Path::new("/lib/aarch64-linux-gnu").join(name))?;
+        // From where the cross compiler has them to where Debian has them; the loader itself has a
+        // name of its own in /lib.
+        let Architecture { triplet, loader, .. } = self.architecture;
+        let (from, to) = (Path::new("/usr").join(triplet).join("lib"), Path::new("/lib"));
+        files.add(&from.join(loader), &to.join(loader))?;
+        for name in LOADED {
+            files.add(&from.join(name), &to.join(triplet).join(name))?;
         }
         for part in &self.parts {
             // Those programs come with libraries of their own, which take the place of others.
-            let part = setup::guest(part)?.join(part);
+            let part = setup::guest(self.architecture.name, part)?.join(part);
             for folder in ["bin", "etc", "lib", "sbin", "usr"].into_iter().filter(|folder| part.join(folder).exists()) {
                 files.add(&part.join(folder), Path::new(folder))?;
             }
@@ -182,11 +220,10 @@ impl Guest {
     /// Starts qemu; its output is the serial line of the guest.
     fn boot(&self, kernel: &Path, initrd: &Path) -> Result<Child> {
         ensure!(self.timeout > Duration::ZERO, "guest: no time to boot");
+        let Architecture { qemu, machine, .. } = self.architecture;
         // qemu must not stay when this process is killed.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--", "qemu-system-aarch64"]);
-        // Keys of pointers by a simple function: qemu is slow with that of the architecture.
-        command.args(["-M", "virt", "-cpu", "max,pauth-impdef=on"]);
+        command.args(["--pdeathsig", "KILL", "--", qemu]).args(*machine);
         command.args(["-accel", if self.cpus > 1 { "tcg,thread=multi" } else { "tcg" }]);
         command.args(["-smp", &self.cpus.to_string(), "-m", &self.memory.to_string()]);
         command.args(["-nodefaults", "-nic", "none", "-display", "none", "-monitor", "none"]);
@@ -196,7 +233,7 @@ impl Guest {
         // which ends qemu.
         command.args(["-append", "console=ttyAMA0 rdinit=/init panic=-1 loglevel=4"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        child.context("setpriv qemu-system-aarch64: cargo xtask setup installs it")
+        child.with_context(|| format!("setpriv {qemu}: cargo xtask setup installs it"))
     }
 }
 
@@ -306,13 +343,14 @@ mod tests {
 
     #[test]
     fn flags_are_read() {
-        let words = ["--cpus", "2", "--add", "/a/b", "--add", "c:/d", "--", "ls", "-l"];
+        let words = ["arm32", "--cpus", "2", "--add", "/a/b", "--add", "c:/d", "--", "ls", "-l"];
         let guest = Guest::parse(&words).unwrap();
-        assert_eq!((guest.cpus, guest.command.as_str()), (2, "ls -l"));
+        assert_eq!((guest.architecture.name, guest.cpus, guest.command.as_str()), ("armhf", 2, "ls -l"));
         assert_eq!(guest.added[0].1.to_str(), Some("/root/b"));
         assert_eq!(guest.added[1].1.to_str(), Some("/d"));
-        assert!(Guest::parse(&["ls"]).is_none());
-        assert!(Guest::parse(&["--"]).is_none());
-        assert!(Guest::parse(&["--cpus", "0", "--", "ls"]).is_none());
+        assert!(Guest::parse(&["--", "ls"]).is_none());
+        assert!(Guest::parse(&["arm64", "ls"]).is_none());
+        assert!(Guest::parse(&["arm64", "--"]).is_none());
+        assert!(Guest::parse(&["arm64", "--cpus", "0", "--", "ls"]).is_none());
     }
 }

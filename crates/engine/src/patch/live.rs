@@ -42,7 +42,7 @@ use crate::error::SessionError;
 use crate::patch::pages::{Stretch, pages};
 use crate::patch::switch::{Work, is_early, leave_regions};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
-use crate::target::discovery::{TRAP, Text, text_of};
+use crate::target::discovery::{Text, text_of, trap_of};
 use crate::target::remote::{mappings, stopped_mappings};
 
 /// Bytes to write, and their offset from a site.
@@ -62,24 +62,24 @@ pub(crate) fn change(
     sites.write(|w, now| {
         let changes = changes_inside(w, now);
         inside.set(inside.get() || changes);
-        let traps = w.traps.iter().filter(|o| changes && !now[**o..].starts_with(TRAP));
-        traps.map(|o| (*o, TRAP.to_vec())).collect()
+        let traps = w.traps.iter().filter(|o| changes && !now[**o..].starts_with(trap_of(&w.entry)));
+        traps.map(|o| (*o, trap_of(&w.entry).to_vec())).collect()
     })?;
     let mut longest = Duration::ZERO;
     if inside.get() {
         longest = leave(process, group, ground)?;
     }
     let written = sites.write(|w, now| {
-        let mut goal = goal(w).to_vec();
-        w.traps.iter().for_each(|o| goal[start(*o)].copy_from_slice(TRAP));
-        if changes_inside(w, now) && now != goal { vec![(TRAP.len(), goal.split_off(TRAP.len()))] } else { Vec::new() }
+        let (mut goal, trap) = (goal(w).to_vec(), trap_of(&w.entry));
+        w.traps.iter().for_each(|o| goal[start(w, *o)].copy_from_slice(trap));
+        if changes_inside(w, now) && now != goal { vec![(trap.len(), goal.split_off(trap.len()))] } else { Vec::new() }
     })?;
     if written {
         longest = longest.max(process.each_thread(true, |_| Ok::<(), SessionError>(()))?);
     }
     sites.write(|w, now| {
-        let traps = w.traps.iter().rev().filter(|o| now[start(**o)] != goal(w)[start(**o)]);
-        traps.map(|o| (*o, goal(w)[start(*o)].to_vec())).collect()
+        let traps = w.traps.iter().rev().filter(|o| now[start(w, **o)] != goal(w)[start(w, **o)]);
+        traps.map(|o| (*o, goal(w)[start(w, *o)].to_vec())).collect()
     })?;
     Ok(longest)
 }
@@ -89,13 +89,14 @@ fn goal(w: &Work) -> &[u8] {
 }
 
 /// The bytes of an instruction that a trap takes.
-fn start(at: usize) -> Range<usize> {
-    at..at + TRAP.len()
+fn start(w: &Work, at: usize) -> Range<usize> {
+    at..at + trap_of(&w.entry).len()
 }
 
 /// A single trap has no inside.
 fn changes_inside(w: &Work, now: &[u8]) -> bool {
-    now[TRAP.len()..] != goal(w)[TRAP.len()..]
+    let len = trap_of(&w.entry).len();
+    now[len..] != goal(w)[len..]
 }
 
 /// Nobody is inside afterwards, nor executes what it has read before. Those of whom one is on its

@@ -163,8 +163,7 @@ impl Promotion<'_> {
         self.set(jumps, BlockState::Changing)?;
         let there: Vec<usize> =
             jumps.iter().copied().filter(|index| self.journal.entries[*index].disabled == 0).collect();
-        let trap = |entry: &JournalEntry| trapped(&entry.old[..usize::from(entry.len)]);
-        let longest = self.write(&there, trap, &mut BTreeSet::new())?;
+        let longest = self.write(&there, trapped, &mut BTreeSet::new())?;
         jumps.iter().try_for_each(|index| self.gates(*index, |_, closed| closed))?;
         let longest = longest.max(self.leave_copies(jumps)?);
         self.set(jumps, BlockState::Yes)?;

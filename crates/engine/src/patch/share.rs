@@ -34,7 +34,7 @@ use crate::patch::pages::pages;
 use crate::patch::per_probe;
 use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note, set_semaphores};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
-use crate::target::discovery::{self, Found, Site, is_ours};
+use crate::target::discovery::{self, Found, Site, is_ours, isa_of};
 use crate::target::hold::{Hold, Turn};
 use crate::target::remote::stopped_mappings;
 use crate::target::thread_positions::{self, Place};
@@ -170,9 +170,9 @@ impl Others {
 
     /// Can jumps lead from and to a detour at a site that others have?
     pub fn reach(&self, site: u64, detour: u64, resumes_at: u64) -> bool {
-        let can = |from: u64, to: u64| patch::jump(arch::ISA, Va(from), Va(to)).is_ok();
+        let can = |entry: &JournalEntry, from: u64, to: u64| patch::jump(isa_of(entry), Va(from), Va(to)).is_ok();
         let mut theirs = self.at(site).filter(|entry| !entry.is_given_up());
-        theirs.all(|entry| can(entry.resumes_at(), detour) && can(resumes_at, entry.detour))
+        theirs.all(|entry| can(entry, entry.resumes_at(), detour) && can(entry, resumes_at, entry.detour))
     }
 
     /// Makes of what is at a site what would be there without the others.
@@ -227,7 +227,7 @@ impl Others {
                 thread_positions::move_to(stopped, position, Va(to))?;
             }
         }
-        Ok(process.write(Va(at), &jump(at, own.detour)?)?)
+        Ok(process.write(Va(at), &jump(own, at, own.detour)?)?)
     }
 
     /// The last of the others in a chain that has none of ours.
@@ -239,9 +239,9 @@ impl Others {
     /// Leaves our detour out wherever a jump leads there, while the threads stand. May be repeated.
     pub fn unlink(&self, process: &Process, own: &JournalEntry) -> Result<(), SessionError> {
         let at = own.resumes_at();
-        let next = target(process, at).filter(|to| self.at(own.site).any(|entry| entry.detour == *to));
-        for place in self.places(own).filter(|place| target(process, place.at) == Some(own.detour)) {
-            let bytes = next.map_or(Ok(place.original), |next| jump(place.at, next))?;
+        let next = target(process, own, at).filter(|to| self.at(own.site).any(|entry| entry.detour == *to));
+        for place in self.places(own).filter(|place| target(process, own, place.at) == Some(own.detour)) {
+            let bytes = next.map_or(Ok(place.original), |next| jump(own, place.at, next))?;
             process.write(Va(place.at), &bytes)?;
         }
         Ok(())
@@ -258,7 +258,7 @@ impl Others {
     fn chain(&self, process: &Process, own: &JournalEntry) -> Vec<u64> {
         let mut chain = Vec::new();
         let mut at = own.site;
-        while let Some(to) = target(process, at) {
+        while let Some(to) = target(process, own, at) {
             let entry = std::iter::once(own).chain(self.at(own.site)).find(|entry| entry.detour == to);
             let Some(entry) = entry.filter(|_| !chain.contains(&to)) else { break };
             chain.push(to);
@@ -271,7 +271,7 @@ impl Others {
 /// Does a site need nothing but five bytes, for a jump to its detour, whose copies are behind all
 /// handlers?
 fn is_plain(entry: &JournalEntry) -> bool {
-    let jumps = jump(entry.site, entry.detour).is_ok_and(|jump| entry.new[..JUMP] == jump);
+    let jumps = jump(entry, entry.site, entry.detour).is_ok_and(|jump| entry.new[..JUMP] == jump);
     let copies = entry
         .copies()
         .first()
@@ -296,16 +296,17 @@ fn takes(entry: &JournalEntry) -> Range<u64> {
     entry.site..entry.site + copied.max(jump).max(entry.len.into())
 }
 
-fn jump(from: u64, to: u64) -> Result<[u8; JUMP], SessionError> {
+/// A jump in the instruction set of an entry.
+fn jump(entry: &JournalEntry, from: u64, to: u64) -> Result<[u8; JUMP], SessionError> {
     let no_room = SessionError::NoRoom { near: Va(from) };
-    let bytes = patch::jump(arch::ISA, Va(from), Va(to)).ok();
+    let bytes = patch::jump(isa_of(entry), Va(from), Va(to)).ok();
     bytes.and_then(|bytes| bytes.try_into().ok()).ok_or(no_room)
 }
 
-/// Where the jump at an address leads, if there is one.
-fn target(process: &Process, at: u64) -> Option<u64> {
+/// Where the jump at an address leads, if there is one in the instruction set of an entry.
+fn target(process: &Process, entry: &JournalEntry, at: u64) -> Option<u64> {
     let bytes: [u8; JUMP] = process.read_pod(Va(at)).ok()?;
-    patch::jump_target(arch::ISA, &bytes, Va(at)).map(|to| to.0)
+    patch::jump_target(isa_of(entry), &bytes, Va(at)).map(|to| to.0)
 }
 
 fn first<const N: usize>(bytes: &[u8; N]) -> [u8; JUMP] {
@@ -434,7 +435,7 @@ mod tests {
 
     #[test]
     fn only_a_jump_to_the_detour_itself_is_plain() {
-        let jump = jump(0x1000, 0x2000).unwrap();
+        let jump = jump(&entry(&[0xe9, 0, 0, 0, 0], &[]), 0x1000, 0x2000).unwrap();
         assert!(is_plain(&entry(&jump, &[(0, 8), (5, 16)])));
         assert!(!is_plain(&entry(&jump, &[(0, 0), (5, 16)])), "its copies come before its handlers");
         assert!(!is_plain(&entry(&jump, &[(0, 60), (5, 64)])), "there is no room for a jump");

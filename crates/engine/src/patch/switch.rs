@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use sidestep_isa::Va;
 use sidestep_isa::patch::is_one_write;
-use sidestep_sys::arch::ISA;
 use sidestep_sys::{Limit, OpenError, Process, Stopped};
 use sidestep_wire::{Flow, JournalEntry};
 
@@ -27,7 +26,7 @@ use crate::patch::promote::{self, Neighbours, is_blocked};
 use crate::patch::semaphore;
 use crate::patch::share::{self, Others};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
-use crate::target::discovery::{self, Found, Site, TRAP, Text, text_of, trapped};
+use crate::target::discovery::{self, Found, Site, Text, isa_of, text_of, trap_of, trapped};
 use crate::target::hold::{Hold, Turn};
 use crate::target::remote::{mappings, stopped_mappings};
 use crate::target::thread_positions::{self, Position};
@@ -127,13 +126,14 @@ impl Work {
 
     /// Will a jump be where other code is now?
     pub fn covers(&self) -> bool {
-        self.len() > TRAP.len() && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
+        self.len() > trap_of(&self.entry).len() && self.goal.as_deref() == Some(&self.entry.new[..self.len()])
     }
 
     /// May threads run while it changes?
     fn may_run(&self) -> bool {
         let (old, new) = (&self.entry.old[..self.len()], &self.entry.new[..self.len()]);
-        ISA.limits().traps_first || [old, new].iter().all(|now| is_one_write(ISA, now, TRAP))
+        let (isa, trap) = (isa_of(&self.entry), trap_of(&self.entry));
+        isa.limits().traps_first || [old, new].iter().all(|now| is_one_write(isa, now, trap))
     }
 }
 
@@ -283,8 +283,9 @@ fn decide(
             } else {
                 let copies = entry.copies().iter().map(|(from, _)| usize::from(*from));
                 // The displacement of another jump may have such a byte by chance.
-                let is_trap =
-                    |o: &usize| entry.new[*o..].starts_with(TRAP) && traps.contains_key(&(entry.site + *o as u64));
+                let is_trap = |o: &usize| {
+                    entry.new[*o..].starts_with(trap_of(entry)) && traps.contains_key(&(entry.site + *o as u64))
+                };
                 let inner = copies.filter(|o| (1..len).contains(o)).filter(is_trap);
                 let traps = std::iter::once(0).chain(inner).collect();
                 let is_on = |(number, desc): &&(u32, sidestep_wire::ProbeDesc)| {
@@ -324,9 +325,9 @@ fn goal(entry: &JournalEntry, text: Text, to: Switch) -> Option<Vec<u8>> {
     match to {
         Switch::Off => Some(old.to_vec()),
         Switch::Jump | Switch::Trap if text == Text::Original || is_blocked(entry) => None,
-        Switch::On if entry.optimized == 0 && !entry.is_trap() => Some(trapped(old)),
+        Switch::On if entry.optimized == 0 && !entry.is_trap() => Some(trapped(entry)),
         Switch::On | Switch::Jump => Some(new.to_vec()),
-        Switch::Trap => Some(trapped(old)),
+        Switch::Trap => Some(trapped(entry)),
     }
 }
 

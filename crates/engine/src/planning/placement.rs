@@ -11,7 +11,6 @@ use sidestep_sys::Process;
 use crate::api::{Action, Code, Program};
 use crate::patch::share::Others;
 use crate::programs::{changed_registers, context_at_entry};
-use crate::target::discovery::TRAP;
 
 /// The process that plans are made for.
 #[derive(Clone, Copy)]
@@ -78,13 +77,14 @@ pub(crate) fn placements(
 /// At which of these addresses a process has a breakpoint that its file has not.
 fn breakpoints(index: &Index<'_>, bias: i64, at: &[Option<Va>], there: Option<There<'_>>) -> Vec<bool> {
     let Some(there) = there else { return vec![false; at.len()] };
-    let places: Vec<(Va, usize)> = at.iter().flatten().map(|va| (va.offset(bias), TRAP.len())).collect();
+    let trap = index.code().isa.limits().breakpoint;
+    let places: Vec<(Va, usize)> = at.iter().flatten().map(|va| (va.offset(bias), trap.len())).collect();
     let mut bytes = there.process.read_many(&places).into_iter();
-    let in_file = |va: Va| index.code().bytes_at(va).is_some_and(|bytes| bytes.starts_with(TRAP));
+    let in_file = |va: Va| index.code().bytes_at(va).is_some_and(|bytes| bytes.starts_with(trap));
     let is_broken = |va: &Option<Va>| {
         let va = (*va)?;
         let now = bytes.next()??;
-        Some(now == TRAP && !in_file(va))
+        Some(now == trap && !in_file(va))
     };
     at.iter().map(is_broken).map(|broken| broken.unwrap_or(false)).collect()
 }

@@ -140,7 +140,7 @@ impl Objects {
         let file = Objects::file(process, mapped);
         let object = self.open_at(&mapped.path, &file, &self.search(Some(process.root())))?;
         // An emulator maps the programs that it runs.
-        if object.isa() != arch::ISA {
+        if !arch::ISAS.contains(&object.isa()) {
             let what = "of another instruction set than the process".to_owned();
             return Err(ObjectError::Unsupported { path: mapped.path.clone(), what }.into());
         }

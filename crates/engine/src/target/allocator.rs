@@ -86,7 +86,7 @@ impl Regions {
         len: Len,
         map: impl FnOnce() -> Result<Va, SessionError>,
     ) -> Result<Va, SessionError> {
-        let spare = self.spare.borrow_mut().code(self.env.isa, near, len);
+        let spare = self.spare.borrow_mut().code(space::least_reach(), near, len);
         let range = match spare {
             Some(range) => range,
             None => {

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Isa, Len, Va};
 use sidestep_sys::{Mapping, Process, arch};
+use sidestep_wire::arch::breakpoint_like;
 use sidestep_wire::header::{MAGIC, VERSION};
 use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
@@ -387,12 +388,21 @@ pub(crate) fn exits_of_own(sites: &[Site]) -> BTreeSet<u64> {
     sites.iter().filter(|site| site.users().any(returns)).map(|site| site.entry.site).collect()
 }
 
-/// A breakpoint.
-pub(crate) const TRAP: &[u8] = arch::ISA.limits().breakpoint;
+/// The breakpoint of the instruction set that a site is of, which its patch says.
+pub(crate) fn trap_of(entry: &JournalEntry) -> &'static [u8] {
+    breakpoint_like(&entry.new)
+}
 
-/// Code with a breakpoint over its start.
-pub(crate) fn trapped(code: &[u8]) -> Vec<u8> {
-    [TRAP, code.get(TRAP.len()..).unwrap_or_default()].concat()
+/// The instruction set that a site is of.
+pub(crate) fn isa_of(entry: &JournalEntry) -> Isa {
+    let is_of = |isa: &Isa| isa.limits().breakpoint == trap_of(entry);
+    arch::ISAS.iter().copied().find(is_of).unwrap_or(arch::ISA)
+}
+
+/// The original code of a site with a breakpoint over its start.
+pub(crate) fn trapped(entry: &JournalEntry) -> Vec<u8> {
+    let (code, trap) = (&entry.old[..usize::from(entry.len)], trap_of(entry));
+    [trap, code.get(trap.len()..).unwrap_or_default()].concat()
 }
 
 /// What is at a site.
@@ -429,13 +439,14 @@ pub(crate) fn text_of(now: Option<&[u8]>, mappings: &[Mapping], entry: &JournalE
     let same_file = file == (entry.inode, entry.file_offset);
     let other_file = !same_file && file.0 != 0 && entry.inode != 0;
     let is_either = |i: usize| now[i] == entry.old[i] || now[i] == entry.new[i];
-    let is_start = |start: &[u8]| start == TRAP || start == &entry.old[..TRAP.len()];
+    let trap = trap_of(entry);
+    let is_start = |start: &[u8]| start == trap || start == &entry.old[..trap.len()];
     match () {
         () if other_file => Text::Foreign,
         () if now == &entry.new[..len] => Text::Patched,
         () if entry.disabled == 1 && now == &entry.old[..len] && same_file => Text::Original,
-        () if entry.may_be_trap() && now.starts_with(TRAP) && (TRAP.len()..len).all(is_either) => Text::Trapped,
-        () if len > TRAP.len() && is_start(&now[..TRAP.len()]) && now[TRAP.len()..] == entry.new[TRAP.len()..len] => {
+        () if entry.may_be_trap() && now.starts_with(trap) && (trap.len()..len).all(is_either) => Text::Trapped,
+        () if len > trap.len() && is_start(&now[..trap.len()]) && now[trap.len()..] == entry.new[trap.len()..len] => {
             Text::Disturbed
         }
         () => Text::Foreign,

@@ -307,7 +307,7 @@ impl Regions {
         len: Len,
         kind: MapKind,
     ) -> Result<Va, SessionError> {
-        let place = Place::find(&hold.process(), near, len)?;
+        let place = Place::for_code(&hold.process(), near, len)?;
         hold.stopped(purpose, |stopped| self.list().map(stopped, &place, kind))
     }
 

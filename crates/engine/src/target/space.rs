@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sidestep_isa::{Isa, Len, Va};
-use sidestep_sys::arch::{ADDRESS_END, ISA};
+use sidestep_sys::arch::{ADDRESS_END, ISA, ISAS};
 
 use crate::memory::layout::PAGE;
 
@@ -50,12 +50,26 @@ const fn reach(isa: Isa) -> u64 {
     }
 }
 
+/// The instruction set of targets whose jumps lead least far.
+pub fn least_reach() -> Isa {
+    ISAS.iter().copied().min_by_key(|isa| reach(*isa)).unwrap_or(ISA)
+}
+
 /// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible;
 /// below it if there is a choice. In 32-bit code, everything reaches everything.
 pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
-    let reach = reach(isa);
+    find_within(reach(isa), used, near, len)
+}
+
+/// The same for memory that is not jumped to: generated code names it by its whole address where
+/// that has 32 bits, so it may be anywhere there.
+pub fn find_own(used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
+    find_within(if SMALL { u64::MAX } else { reach(ISA) }, used, near, len)
+}
+
+fn find_within(reach: u64, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
     let low = near.end.saturating_sub(reach).max(LOWEST);
-    let high = near.start.saturating_add(reach).min(isa.limits().address_end);
+    let high = near.start.saturating_add(reach);
     let mut best: Option<(u64, u64)> = None;
     for gap in taken(used, None).windows(2) {
         let (start, end) = (gap[0].end, gap[1].start);
@@ -118,6 +132,12 @@ fn taken(used: &[Used], more: impl IntoIterator<Item = Range<u64>>) -> Vec<Range
         all.push(start..end);
     }
     all.push(END..u64::MAX);
+    if SMALL {
+        // On 32-bit machines, user space ends where the kernel was built for, right above the main
+        // stack.
+        let stack = used.iter().filter(|u| u.grows == Grows::Down).map(|u| u.end).max();
+        all.extend(stack.map(|end| end..u64::MAX));
+    }
     all.sort_unstable_by_key(|range| range.start);
     let mut apart: Vec<Range<u64>> = Vec::new();
     for range in all {

@@ -33,7 +33,7 @@ compile_error!("sidestep runs on x86 and on Arm");
 use sidestep_isa::Va;
 
 pub use host::{
-    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, LENDING_CALLS, MMAP, MMAP_UNIT, NAME, OTHER,
+    ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, ISAS, LENDING_CALLS, MMAP, MMAP_UNIT, NAME, OTHER,
     RELATIVE, RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
 };
 pub(crate) use host::{

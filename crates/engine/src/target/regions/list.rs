@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{CallError, Mapping, Process, Stopped, arch};
+use sidestep_sys::{CallError, Mapping, Process, Stopped};
 use sidestep_wire::{MapEntry, MapKind};
 
 use crate::error::SessionError;
@@ -50,7 +50,7 @@ impl List<'_> {
     pub fn map(&self, stopped: &mut Stopped, place: &Place, kind: MapKind) -> Result<Va, SessionError> {
         match self.map_at(stopped, place, kind) {
             Err(SessionError::Call(CallError::Errno { errno: libc::EEXIST, .. })) => {
-                let now = Place::among(&stopped_mappings(stopped)?, place.near.clone(), place.len)?;
+                let now = Place::among(&stopped_mappings(stopped)?, place.near.clone(), place.len, place.is_code)?;
                 self.map_at(stopped, &now, kind)
             }
             result => result,
@@ -78,11 +78,19 @@ pub(super) struct Place {
     len: Len,
     /// From where all of it has to be in reach.
     near: Range<u64>,
+    /// Jumps lead there from code of the target.
+    is_code: bool,
 }
 
 impl Place {
+    /// For memory of our own.
     pub fn find(process: &Process, near: Range<u64>, len: Len) -> Result<Place, SessionError> {
-        Place::among(&mappings(process)?, near, len)
+        Place::among(&mappings(process)?, near, len, false)
+    }
+
+    /// For detours.
+    pub fn for_code(process: &Process, near: Range<u64>, len: Len) -> Result<Place, SessionError> {
+        Place::among(&mappings(process)?, near, len, true)
     }
 
     /// Whether a displacement of x86 can name all of it.
@@ -90,9 +98,13 @@ impl Place {
         self.at.0 + self.len.0 <= i32::MAX as u64
     }
 
-    fn among(mappings: &[Mapping], near: Range<u64>, len: Len) -> Result<Place, SessionError> {
-        let none = SessionError::NoRoom { near: Va(near.start) };
-        let at = space::find(arch::ISA, &used(mappings), near.clone(), len).ok_or(none)?;
-        Ok(Place { at, len, near })
+    fn among(mappings: &[Mapping], near: Range<u64>, len: Len, is_code: bool) -> Result<Place, SessionError> {
+        let (used, range) = (used(mappings), near.clone());
+        let found = match is_code {
+            true => space::find(space::least_reach(), &used, range, len),
+            false => space::find_own(&used, range, len),
+        };
+        let at = found.ok_or(SessionError::NoRoom { near: Va(near.start) })?;
+        Ok(Place { at, len, near, is_code })
     }
 }

@@ -64,6 +64,8 @@ pub const LENDING_CALLS: &[libc::c_long] = &[libc::SYS_clone, libc::SYS_clone3];
 pub const ADDRESS_END: u64 = 0xffff_ffff_f000;
 /// The instruction set of targets.
 pub const ISA: Isa = Isa::A64;
+/// Those that the code of targets is of.
+pub const ISAS: &[Isa] = &[ISA];
 /// All that map memory.
 pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap];
 /// The instruction that makes a system call: `svc #0`.

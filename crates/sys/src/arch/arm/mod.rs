@@ -66,8 +66,10 @@ pub const SIGNAL_CALLS: &[libc::c_long] = &[
 pub const LENDING_CALLS: &[libc::c_long] = &[libc::SYS_vfork, libc::SYS_clone, CLONE3];
 /// End of user space: under the page of the vectors, where a 64-bit kernel gives programs all.
 pub const ADDRESS_END: u64 = 0xffff_0000;
-/// The instruction set of our own code in targets. That of targets may be T32 as well.
+/// The instruction set of our own code in targets.
 pub const ISA: Isa = Isa::A32;
+/// Those that the code of targets is of.
+pub const ISAS: &[Isa] = &[Isa::A32, Isa::T32];
 /// All that map memory and have their arguments in registers.
 pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap2];
 /// The shortest instruction that makes a system call: `svc #0` of T32.

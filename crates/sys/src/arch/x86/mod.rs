@@ -71,6 +71,8 @@ pub const SIGNAL_CALLS: &[libc::c_long] = &[
 pub const ADDRESS_END: u64 = 0xffff_e000;
 /// The instruction set of targets.
 pub const ISA: Isa = Isa::X86;
+/// Those that the code of targets is of.
+pub const ISAS: &[Isa] = &[ISA];
 /// All that map memory and have their arguments in registers.
 pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap2];
 /// The instruction that makes a system call.

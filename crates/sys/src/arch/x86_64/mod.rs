@@ -60,6 +60,8 @@ pub const SIGNAL_CALLS: &[libc::c_long] = &[
 pub const ADDRESS_END: u64 = 0x7fff_ffff_f000;
 /// The instruction set of targets.
 pub const ISA: Isa = Isa::X64;
+/// Those that the code of targets is of.
+pub const ISAS: &[Isa] = &[ISA];
 /// All that map memory.
 pub(crate) const MMAPS: &[libc::c_long] = &[libc::SYS_mmap];
 /// The instruction that makes a system call.
