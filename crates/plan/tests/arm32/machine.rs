@@ -27,7 +27,7 @@ const DETOURS: u64 = GENERATED + 0x2000;
 const DETOUR: u64 = 0x200;
 /// Sections at addresses of their own. The probed code is 15 MiB from the generated code, the agent
 /// is beyond the reach of a jump.
-const SECTIONS: [(&str, u64); 11] = [
+const SECTIONS: [(&str, u64); 12] = [
     (".agent_slot", 0x1000_0000),
     (".agent_hit", 0x1001_0000),
     (".agent_return", 0x1002_0000),
@@ -39,6 +39,7 @@ const SECTIONS: [(&str, u64); 11] = [
     (".lookup", 0x2200_0000),
     (".generated", GENERATED),
     (".probed", 0x30f0_0000),
+    (".run", 0x3100_0000),
 ];
 const SLOTS: u64 = 0x1234_5678;
 

@@ -290,7 +290,8 @@ AT(".interpreter") void native_function(struct regs *regs, u32 data) {
     " add r1,r0,#72\n vstmia r1!,{d0-d15}\n vstmia r1,{d16-d31}\n" ADDRESS(r0, saved)                            \
     " ldr sp,[r0]\n pop {r4-r11,pc}\n"
 
-asm(".section .probed,\"ax\"\n .fpu neon-vfpv4\n" FUNCTIONS RUN(plain) RUN(near) RUN(branches) RUN(calls) RUN(odd) RUN(leaf)
+// What is in front of probed functions is read as code of their instruction set.
+asm(".section .probed,\"ax\"\n .fpu neon-vfpv4\n" FUNCTIONS ".section .run,\"ax\"\n .arm\n" RUN(plain) RUN(near) RUN(branches) RUN(calls) RUN(odd) RUN(leaf)
         RUN(trapped) RUN(ends) RUN(native) RUN(nothing) ".text\n .arm\n");
 AT(".far") u32 far_other(void) {
     return 1717;
