@@ -1,6 +1,7 @@
 //! Generated arm32 code, run by qemu: an arm32 program plays the agent's part. What it writes is
 //! compared with what it writes without probes. Sites are A32 and T32.
 
+mod libc;
 mod machine;
 
 use std::mem::offset_of;
@@ -67,6 +68,18 @@ fn each_instruction_is_probed_and_nothing_changes() {
                 // What the registers are there, says a breakpoint.
                 let there = machine.stop_at(va);
                 let thunk = machine.run(&[Probe::of(&plan, &[agent(1)])]);
+                assert!(thunk.rounds == expected.rounds, "{what}: {:?}", thunk.difference(&expected));
+                assert_eq!(thunk.slots, u64::from(thunk.hits > 0), "{what}");
+                if thunk.hits > 0 {
+                    let (seen, there) = (thunk.first.as_ref().expect("a hit"), there.expect("a breakpoint"));
+                    assert_eq!((seen.probe, seen.state, seen.private), (1, 0xabcd0, 0x1234_5678));
+                    for (i, (seen, there)) in seen.regs.iter().zip(there.regs).enumerate() {
+                        let mask = if 8 * i == FLAGS { STATUS } else { u64::MAX };
+                        assert_eq!(seen & mask, there & mask, "{what}: word {i}");
+                    }
+                    assert_eq!(seen.regs[INSTRUCTION_POINTER / 8], va.0);
+                    assert_eq!(seen.floats, there.floats, "{what}");
+                }
                 // The first hit finds no cells, and goes to the agent; the others are counted here. A
                 // trap is counted by its handler.
                 let counted = machine.run(&[Probe::of(&plan, &[nothing(6)])]);
