@@ -44,6 +44,16 @@ impl Stack {
         ask!(insn, own => own.names_return_address(*self))
     }
 
+    /// Where the stack pointer is when a function is left by this return, and handlers of the exit
+    /// run: on arm32 behind what a return takes off the stack, elsewhere in front of it.
+    #[must_use]
+    pub fn at_return(&self, insn: &Insn) -> Stack {
+        match insn {
+            Insn::A32(own) if own.loads_return_address() => self.after(insn),
+            _ => *self,
+        }
+    }
+
     /// The state behind an instruction; for a call: after it has returned.
     #[must_use]
     pub fn after(&self, insn: &Insn) -> Stack {

@@ -236,7 +236,8 @@ impl Insn {
             _ if !op.writes_pc() => Flow::Next,
             Class::Address if op.is_always() => Flow::Jump(target()),
             Class::Address => Flow::Branch(target()),
-            Class::LoadMultiple => returns(matches!(op.base, Some(SP | FP))),
+            // Of the link register as well, it is none that compilers write.
+            Class::LoadMultiple => returns(matches!(op.base, Some(SP | FP)) && op.writes & 1 << LINK == 0),
             Class::Load => returns(op.base == Some(SP) && op.write_back && !op.before),
             _ => returns(op.moves_link()),
         }

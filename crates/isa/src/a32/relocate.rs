@@ -125,6 +125,25 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
+/// A return that loads the program counter, among other registers maybe, in two parts: this is the
+/// load, with the link register in place of the program counter. Behind it, `bx lr` returns. `None`:
+/// it is no such return, or has a condition.
+#[must_use]
+pub fn load_of_return(isa: Isa, bytes: &[u8]) -> Option<Vec<u8>> {
+    let insn = decode(isa, bytes, Va(0)).ok().filter(Insn::loads_return_address)?;
+    let op = insn.single().filter(|op| op.is_always())?;
+    let mut code = Code::new(Va(0), op.thumb);
+    let list = op.writes & !(1 << PC) & !op.base.map_or(0, |base| 1 << base) | 1 << LINK;
+    match (op.class, op.len) {
+        (Class::LoadMultiple, 2) if list.count_ones() > 1 => code.word(0xe8bd_0000 | u32::from(list)),
+        // pop {pc}
+        (Class::LoadMultiple, 2) => code.word(0xf85d_0b04 | u32::from(LINK) << 12),
+        (Class::LoadMultiple, _) => code.word(op.word & !(1 << PC) | 1 << LINK),
+        _ => code.word(op.word & !(15 << 12) | u32::from(LINK) << 12),
+    }
+    Some(code.bytes)
+}
+
 fn copy(insn: &Insn, to: Va, bytes: &[u8]) -> Result<Vec<u8>, RelocateError> {
     let refuse = |why| RelocateError::Unsupported { at: insn.va(), why: relocate::Unsupported::A32(why) };
     let mut forms = Vec::new();

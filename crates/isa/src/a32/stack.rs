@@ -3,6 +3,7 @@
 use super::class::{Class, Op};
 use super::decode::Insn;
 use super::{FP, LINK, PC, SP};
+use crate::insn::Flow;
 use crate::stack::Stack;
 
 /// Where functions save the return address, relative to the stack pointer at their entry.
@@ -88,6 +89,12 @@ impl Insn {
                 _ => reads_link || op.loads_saved(stack),
             }
         })
+    }
+
+    /// Whether it is a return that takes its address off the stack.
+    pub(crate) fn loads_return_address(&self) -> bool {
+        let loads = self.ops().last().is_some_and(|op| matches!(op.class, Class::Load | Class::LoadMultiple));
+        loads && self.flow() == Flow::Return
     }
 
     /// See [`Stack::after`].

@@ -76,6 +76,32 @@ fn copies_are_what_the_assembler_would_write_there() {
 }
 
 #[test]
+fn returns_from_the_stack_have_two_parts() {
+    let cases = [
+        (Isa::A32, "pop {r4, pc}", Some("pop {r4, lr}")),
+        (Isa::A32, "pop {pc}", Some("pop {lr}")),
+        (Isa::A32, "ldm r11, {r4, r11, sp, pc}", Some("ldm r11, {r4, r11, sp, lr}")),
+        (Isa::A32, "popne {r4, pc}", None),
+        (Isa::A32, "pop {lr, pc}", None),
+        (Isa::A32, "bx lr", None),
+        (Isa::A32, "pop {r4, lr}", None),
+        (Isa::T32, "pop {r4, r5, pc}", Some("pop.w {r4, r5, lr}")),
+        (Isa::T32, "pop {pc}", Some("ldr.w lr, [sp], #4")),
+        (Isa::T32, "pop.w {r4, r8, pc}", Some("pop.w {r4, r8, lr}")),
+        (Isa::T32, "ldr.w pc, [sp], #12", Some("ldr.w lr, [sp], #12")),
+        (Isa::T32, "bx lr", None),
+    ];
+    if !has_llvm(cases.len()) {
+        return;
+    }
+    for (isa, original, load) in cases {
+        let expected = load.map(|load| hex(&assemble(isa, load, TO)));
+        let found = a32::relocate::load_of_return(isa, &assemble(isa, original, FROM));
+        assert_eq!(found.map(|load| hex(&load)), expected, "{original}");
+    }
+}
+
+#[test]
 fn what_has_no_copy_is_refused() {
     for (isa, word, why) in [
         (Isa::A32, 0xe92d_d800, Unsupported::StoresAddress), // push {r11, r12, lr, pc}

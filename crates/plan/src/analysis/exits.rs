@@ -285,8 +285,12 @@ impl Walk<'_, '_> {
             return Err(NoExits::InnerCall { at: *at });
         }
         // Known only when all paths are: the meet of two may know less.
-        for va in self.exits.keys() {
-            match self.states.get(va).and_then(Stack::depth) {
+        for (va, kind) in &self.exits {
+            let stack = self.states.get(va).map(|stack| match (kind, self.index.code().insn_at(*va)) {
+                (ExitKind::Return { .. }, Some(insn)) => stack.at_return(&insn),
+                _ => *stack,
+            });
+            match stack.and_then(|stack| stack.depth()) {
                 Some(depth) if depth != 0 => return Err(NoExits::Unbalanced { at: *va, depth }),
                 _ => {}
             }

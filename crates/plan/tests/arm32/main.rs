@@ -358,8 +358,9 @@ fn handlers_run_behind_the_instruction() {
 
 #[test]
 fn returns_are_seen_at_the_exits() {
-    for (isa, (function, many)) in
-        ISAS.into_iter().flat_map(|isa| [("ends", 2), ("plain", 1), ("branches", 1)].map(|f| (isa, f)))
+    for (isa, (function, many)) in ISAS
+        .into_iter()
+        .flat_map(|isa| [("ends", 2), ("plain", 1), ("branches", 1), ("odd", 1), ("calls", 1)].map(|f| (isa, f)))
     {
         let Some(machine) = Machine::new(isa, &calls(function), 0, ALL) else { return };
         let expected = machine.run(&[]);
@@ -372,8 +373,15 @@ fn returns_are_seen_at_the_exits() {
                 .map(|exit| Probe::of(&machine.plan_exit(*exit), &[Handler::Exit { before: 0, run: run.clone() }]))
                 .collect();
             let outcome = machine.run(&probes);
-            assert!(outcome.rounds == expected.rounds, "{function}: {:?}", outcome.difference(&expected));
+            let mut rounds = outcome.rounds.clone();
+            // What a return takes off the stack is in the link register, which means nothing then.
+            rounds.iter_mut().zip(&expected.rounds).for_each(|(round, expected)| round.r[14] = expected.r[14]);
+            assert!(rounds == expected.rounds, "{isa:?} {function}: {:?}", outcome.difference(&expected));
             assert_eq!(outcome.hits, 4, "{isa:?} {function}: each call ends once");
+            // The stack pointer is that of the entry, and the return address is in its register.
+            let (seen, entry) = (outcome.first.expect("a hit"), machine.stop_at(machine.symbol(function)));
+            let entry = entry.expect("a breakpoint");
+            assert_eq!(seen.regs[13..15], entry.regs[13..15], "{isa:?} {function}");
         }
     }
 }

@@ -2,7 +2,9 @@
 //! exits.
 
 use sidestep_isa::Va;
+use sidestep_isa::a32::LINK;
 use sidestep_isa::a32::emit::{Asm, Label};
+use sidestep_isa::a32::relocate::load_of_return;
 use sidestep_isa::live::Dead;
 use sidestep_wire::HandlerSwitch;
 
@@ -26,6 +28,8 @@ pub(super) struct Around<'d> {
     /// For each guard: the offset of its system call from the site, and its own in the detour.
     pub guarded: Vec<(u64, u64)>,
     pub switches: Vec<(u32, HandlerSwitch)>,
+    /// The return whose load is in front of handlers of the exit.
+    pub loaded: Option<Va>,
     /// What comes behind the detour.
     pub cold: Vec<inline::Cold>,
 }
@@ -34,6 +38,10 @@ impl Around<'_> {
     /// Emits copies.
     pub fn displace(&mut self, asm: &mut Asm, insns: &[DisplacedInsn]) -> Result<(), DetourError> {
         for insn in insns {
+            if self.loaded == Some(insn.va) {
+                asm.bx(LINK);
+                continue;
+            }
             self.copies.push(offsets(self.plan.site, insn.va, asm, self.start));
             relocated(asm, insn, self.plan, self.bias)?;
         }
@@ -53,6 +61,7 @@ impl Around<'_> {
     pub fn put(&mut self, asm: &mut Asm, handler: &Handler, next: Option<&DisplacedInsn>) -> Result<(), DetourError> {
         match handler {
             Handler::Exit { run, .. } => {
+                self.load_return(asm, next);
                 let switch = self.singly.then(|| switch(asm));
                 // A branch is an exit only if it is taken.
                 let over = asm.label();
@@ -77,6 +86,18 @@ impl Around<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A return that takes its address off the stack does so in front of the handlers: they see the
+    /// stack pointer as it was at the entry, and the return address in the link register, which
+    /// means nothing behind a return (AAPCS32, 6.1.1). The way back is `bx lr` then.
+    fn load_return(&mut self, asm: &mut Asm, next: Option<&DisplacedInsn>) {
+        let Some(insn) = next.filter(|insn| self.loaded != Some(insn.va)) else { return };
+        if let Some(load) = load_of_return(self.plan.isa, insn.bytes()) {
+            self.copies.push(offsets(self.plan.site, insn.va, asm, self.start));
+            asm.raw(&load);
+            self.loaded = Some(insn.va);
+        }
     }
 
     /// Goes to `over` if the next instruction is a branch that is not going to be taken. Exits are

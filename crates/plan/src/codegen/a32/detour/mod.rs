@@ -67,7 +67,8 @@ pub(crate) fn build(
     let (before, after) = plan.displaced.split_at(plan.before_handler.min(plan.displaced.len()));
 
     let (copies, guarded, switches, cold) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut around = Around { plan, bias, start: at, thunks, env, singly, copies, guarded, switches, cold };
+    let loaded = None;
+    let mut around = Around { plan, bias, start: at, thunks, env, singly, copies, guarded, switches, loaded, cold };
     around.displace(&mut asm, before)?;
     let (mut placed, handlers): (Vec<&Handler>, Vec<&Handler>) =
         handlers.iter().partition(|handler| matches!(handler, Handler::Guard { .. } | Handler::Exit { .. }));
