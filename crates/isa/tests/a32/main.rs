@@ -3,6 +3,7 @@
 
 mod answers;
 mod decode;
+mod emit;
 mod emulate;
 mod machine;
 mod oracle;

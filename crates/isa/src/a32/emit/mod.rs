@@ -1,6 +1,7 @@
 //! The instructions that copies, patches and detours consist of.
 
 mod asm;
+mod insns;
 
 pub use asm::{Asm, Cond, EncodeError, Label, list, switch};
 
