@@ -3,6 +3,7 @@
 
 mod libc;
 mod machine;
+mod structure;
 
 use std::mem::offset_of;
 
