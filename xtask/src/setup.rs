@@ -58,7 +58,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("curl", "a TLS client"),
     ("bsdutils", "script: a terminal for bash"),
     ("llvm-19", "oracle of eBPF text; 19 is the first that knows version 4 of the instructions; and of arm64 code"),
-    ("qemu-user", "runs arm64 code, as oracle of copies and of what trap handlers do"),
+    ("qemu-user", "runs arm64 and arm32 code, as oracle of copies and of what trap handlers do"),
     ("qemu-system-arm", "runs the arm64 and the arm32 guest"),
 ];
 

@@ -145,7 +145,7 @@ impl Asm {
         self.labels[label.0] = Some(self.bytes.len());
     }
 
-    fn to_label(&mut self, label: Label, fixup: Fixup) {
+    fn at_label(&mut self, label: Label, fixup: Fixup) {
         self.fixups.push((self.bytes.len(), label, fixup));
         match fixup {
             Fixup::Short => self.half(0),
@@ -155,27 +155,27 @@ impl Asm {
 
     /// `b label`
     pub fn b(&mut self, label: Label) {
-        self.to_label(label, Fixup::Branch(AL));
+        self.at_label(label, Fixup::Branch(AL));
     }
 
     /// `b` with a condition.
     pub fn b_cond(&mut self, condition: Cond, label: Label) {
-        self.to_label(label, Fixup::Branch(condition as u8));
+        self.at_label(label, Fixup::Branch(condition as u8));
     }
 
     /// `b` with a condition by its number, which is less than 14.
     pub fn b_numbered(&mut self, condition: u8, label: Label) {
-        self.to_label(label, Fixup::Branch(condition));
+        self.at_label(label, Fixup::Branch(condition));
     }
 
     /// `b.n label`, of T32.
     pub fn b_short(&mut self, label: Label) {
-        self.to_label(label, Fixup::Short);
+        self.at_label(label, Fixup::Short);
     }
 
     /// `ldr Rt, label`. The label is at a multiple of 4, and less than 4 KiB ahead.
     pub fn ldr_literal(&mut self, t: u8, label: Label) {
-        self.to_label(label, Fixup::Load(t));
+        self.at_label(label, Fixup::Load(t));
     }
 
     /// `b` to an address in the same instruction set, within its reach.

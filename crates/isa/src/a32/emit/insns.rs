@@ -240,7 +240,7 @@ impl Asm {
             return self.operand(offset);
         }
         let d = u32::from(d);
-        self.both(word | d >> 4 << 22 | u32::from(n) << 16 | (d & 15) << 12 | offset / 4);
+        self.both(word | d >> 4 << 22 | u32::from(n) << 16 | (d & 15) << 12 | (offset / 4));
     }
 
     /// `vmrs Rt, fpscr`
