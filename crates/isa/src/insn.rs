@@ -461,6 +461,12 @@ impl Insn {
         ask!(self, insn => insn.is_exclusive_load())
     }
 
+    /// Whether a thread can stand inside it: it is several instructions of the processor.
+    #[must_use]
+    pub fn is_divisible(&self) -> bool {
+        ask!(self, insn => insn.is_divisible())
+    }
+
     /// Whether it ends an exclusive sequence. See [`Insn::is_exclusive_load`].
     #[must_use]
     pub fn is_exclusive_store(&self) -> bool {

@@ -73,6 +73,8 @@ pub enum Reason {
     // Room for a jump.
     #[error("`{insn}` is a target of indirect branches, which fault where a jump is")]
     TargetMark { insn: Insn },
+    #[error("a thread may stand inside `{insn}`, where a jump would be")]
+    Divisible { insn: Insn },
     #[error("`{insn}` is no nop of at least {needed} bytes")]
     NoNop { insn: Insn, needed: usize },
     #[error("`{insn}` has {} of {needed} bytes, and execution goes on behind it", insn.len())]

@@ -382,6 +382,12 @@ impl Insn {
         self.ops().iter().any(|op| op.class == Class::LoadExclusive)
     }
 
+    /// A block of `it`.
+    #[must_use]
+    pub fn is_divisible(&self) -> bool {
+        self.it != 0
+    }
+
     #[must_use]
     pub fn is_exclusive_store(&self) -> bool {
         self.ops().iter().any(|op| matches!(op.class, Class::StoreExclusive | Class::ClearExclusive))

@@ -386,6 +386,11 @@ impl Insn {
     }
 
     #[must_use]
+    pub fn is_divisible(&self) -> bool {
+        false
+    }
+
+    #[must_use]
     pub fn is_exclusive_store(&self) -> bool {
         matches!(self.class, Class::StoreExclusive | Class::StoreExclusivePair | Class::ClearExclusive)
     }

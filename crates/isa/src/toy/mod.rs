@@ -409,6 +409,10 @@ impl Insn {
         false
     }
 
+    pub fn is_divisible(&self) -> bool {
+        false
+    }
+
     pub fn is_exclusive_store(&self) -> bool {
         false
     }

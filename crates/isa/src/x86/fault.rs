@@ -72,6 +72,12 @@ impl Insn {
         false
     }
 
+    /// A thread never stands inside an instruction.
+    #[must_use]
+    pub fn is_divisible(&self) -> bool {
+        false
+    }
+
     /// See [`Insn::is_exclusive_load`].
     #[must_use]
     pub fn is_exclusive_store(&self) -> bool {

@@ -154,16 +154,20 @@ impl<'i, 'a> Site<'i, 'a> {
         }
     }
 
-    /// Indirect branches may lead to the first instruction as it is, and not to a jump.
-    fn no_mark(&self) -> Result<(), Reason> {
-        match self.index.code.isa.limits().guards_targets && self.first.is_target_mark() {
-            true => Err(Reason::TargetMark { insn: self.first }),
+    /// Whether a jump may take the place of the first instruction: indirect branches may lead there,
+    /// and to no jump; or a thread may stand inside it, where the jump would be.
+    fn takes_jump(&self) -> Result<(), Reason> {
+        if self.index.code.isa.limits().guards_targets && self.first.is_target_mark() {
+            return Err(Reason::TargetMark { insn: self.first });
+        }
+        match self.first.is_divisible() {
+            true => Err(Reason::Divisible { insn: self.first }),
             false => Ok(()),
         }
     }
 
     pub fn nop(&self) -> Result<usize, Reason> {
-        self.no_mark()?;
+        self.takes_jump()?;
         if !self.first.is_nop() || self.first.len() < self.jump() {
             return Err(Reason::NoNop { insn: self.first, needed: self.jump() });
         }
@@ -172,7 +176,7 @@ impl<'i, 'a> Site<'i, 'a> {
     }
 
     pub fn single(&self) -> Result<usize, Reason> {
-        self.no_mark()?;
+        self.takes_jump()?;
         let len = self.first.len();
         if len >= self.jump() {
             self.no_arrival(len)?;
@@ -188,7 +192,7 @@ impl<'i, 'a> Site<'i, 'a> {
 
     /// `closed`: all control flow of the function is known, and nobody comes back to the middle.
     pub fn several(&self, closed: bool) -> Result<usize, Reason> {
-        self.no_mark()?;
+        self.takes_jump()?;
         if self.index.code.go {
             return Err(Reason::GoPreempts);
         }
@@ -225,6 +229,7 @@ impl<'i, 'a> Site<'i, 'a> {
     /// All instructions up to `end`, the end of an exit, with padding behind it if they are short.
     /// Nobody comes to their middle.
     pub fn up_to(&self, end: Va) -> Result<usize, Reason> {
+        self.takes_jump()?;
         self.closed(end)?;
         let len = end.since(self.va) as usize;
         if len >= self.jump() {
