@@ -390,8 +390,8 @@ pub struct ProbeDesc {
 }
 
 /// A word in the detour that says where to go on in front of a handler: an address. On arm64 and
-/// arm32, the word is code, a row of `nop`s of which the first one may be a jump behind the handler.
-/// What is written has to be seen by instruction fetches, too.
+/// arm32, the word is code, a row of `nop`s of which the first one may be a jump behind the
+/// handler. What is written has to be seen by instruction fetches, too.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct HandlerSwitch {

@@ -126,8 +126,8 @@ pub fn relocate(isa: Isa, bytes: &[u8], from: Va, to: Va, out: &mut Vec<u8>) -> 
 }
 
 /// A return that loads the program counter, among other registers maybe, in two parts: this is the
-/// load, with the link register in place of the program counter. Behind it, `bx lr` returns. `None`:
-/// it is no such return, or has a condition.
+/// load, with the link register in place of the program counter. Behind it, `bx lr` returns.
+/// `None`: it is no such return, or has a condition.
 #[must_use]
 pub fn load_of_return(isa: Isa, bytes: &[u8]) -> Option<Vec<u8>> {
     let insn = decode(isa, bytes, Va(0)).ok().filter(Insn::loads_return_address)?;

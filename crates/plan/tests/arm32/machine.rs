@@ -205,7 +205,6 @@ pub struct Machine {
     symbols: Vec<(String, Va)>,
     env: Env,
     thunks: Thunks,
-    pub globals: Globals,
 }
 
 impl Machine {
@@ -267,8 +266,7 @@ impl Machine {
 
         let dir = Scratch::new();
         let program = compile(isa, &dir, checks, &globals, env.agent_vectors);
-        let mut machine =
-            Machine { isa, dir, data: program, text: Vec::new(), symbols: Vec::new(), env, thunks, globals };
+        let mut machine = Machine { isa, dir, data: program, text: Vec::new(), symbols: Vec::new(), env, thunks };
         let file = object::File::parse(&*machine.data).expect("an ELF file");
         let symbols: Vec<(String, Va)> =
             file.symbols().map(|s| (s.name().unwrap_or_default().to_owned(), Va(s.address() & !1))).collect();

@@ -81,8 +81,8 @@ fn each_instruction_is_probed_and_nothing_changes() {
                     assert_eq!(seen.regs[INSTRUCTION_POINTER / 8], va.0);
                     assert_eq!(seen.floats, there.floats, "{what}");
                 }
-                // The first hit finds no cells, and goes to the agent; the others are counted here. A
-                // trap is counted by its handler.
+                // The first hit finds no cells, and goes to the agent; the others are counted
+                // here. A trap is counted by its handler.
                 let counted = machine.run(&[Probe::of(&plan, &[nothing(6)])]);
                 assert!(counted.rounds == expected.rounds, "{what}: {:?}", counted.difference(&expected));
                 assert_eq!(counted.hits + counted.cells[6], thunk.hits, "{what}");

@@ -15,8 +15,8 @@
 //!            b resume
 //! ```
 //!
-//! A detour is written in the instruction set of its site, since copies have to run in that. Lengths
-//! do not depend on addresses, which are multiples of 8.
+//! A detour is written in the instruction set of its site, since copies have to run in that.
+//! Lengths do not depend on addresses, which are multiples of 8.
 //!
 //! In front of a handler that can be switched are 8 bytes of `nop`s, at a multiple of 8. The first
 //! one may be a `b` behind the handler instead, of T32 in 16 bits; one may take the place of the
