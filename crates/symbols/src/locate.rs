@@ -221,7 +221,8 @@ fn version(file: &str) -> Vec<u64> {
     numbers.split('.').map_while(|number| number.parse().ok()).collect()
 }
 
-/// Class and machine of the ELF files that are looked for by name, and where Debian has its libraries.
+/// Class and machine of the ELF files that are looked for by name, and where Debian has its
+/// libraries.
 const MACHINE: (u8, u8, [&str; 2]) = if cfg!(target_arch = "aarch64") {
     (2, 183, ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"])
 } else if cfg!(target_arch = "arm") {

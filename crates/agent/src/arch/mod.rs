@@ -6,9 +6,9 @@
 //! lowest, 64-bit ones in two words; the result in `edx:eax`; the stack pointer a multiple of 16
 //! before the call; everything but `eax`, `ecx`, `edx`, the flags and the xmm registers stays.
 //! There the context of programs is the same `struct pt_regs` of 64-bit words that a 64-bit kernel
-//! shows of a 32-bit thread. On arm32, the words of the context have 64 bits as well; arguments of 64
-//! bits are in two registers, of which the first has an even number, or in two words of the stack
-//! from a multiple of 8 on (AAPCS32, 6.5).
+//! shows of a 32-bit thread. On arm32, the words of the context have 64 bits as well;
+//! arguments of 64 bits are in two registers, of which the first has an even number, or in two
+//! words of the stack from a multiple of 8 on (AAPCS32, 6.5).
 
 use sidestep_wire::Regs;
 

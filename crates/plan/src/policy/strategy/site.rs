@@ -154,8 +154,8 @@ impl<'i, 'a> Site<'i, 'a> {
         }
     }
 
-    /// Whether a jump may take the place of the first instruction: indirect branches may lead there,
-    /// and to no jump; or a thread may stand inside it, where the jump would be.
+    /// Whether a jump may take the place of the first instruction: indirect branches may lead
+    /// there, and to no jump; or a thread may stand inside it, where the jump would be.
     fn takes_jump(&self) -> Result<(), Reason> {
         if self.index.code.isa.limits().guards_targets && self.first.is_target_mark() {
             return Err(Reason::TargetMark { insn: self.first });
