@@ -37,9 +37,28 @@ APART int lists(std::vector<int> a, const std::vector<point> &b, std::initialize
     return a.size() + b.size() + c.size() + d->list.size() + e.size();
 }
 
+struct owner {
+    int value;
+    owner(int n) : value(n) {}
+    ~owner() { asm volatile("" ::: "memory"); }
+};
+
+APART owner counted(int n)
+{
+    return owner(n);
+}
+
+APART long double halved(long double *n)
+{
+    return *n / 2;
+}
+
 int main(int argc, char **)
 {
     if (argc > 1) {
+        long double number = 10;
+        if (counted(7).value + (int)halved(&number) != 12)
+            return 1;
         holder of{{7, 8}, "holder"};
         std::vector<std::string> names{"x", "a name that is too long to be kept in place"};
         std::printf("%d\n", lists({1, 2, 3}, {{1, 2}, {3, 4}}, {0.5, 1.5}, &of, names));

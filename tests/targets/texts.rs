@@ -86,6 +86,12 @@ pub fn found(n: usize) -> Option<String> {
     if n > 3 { None } else { Some(format!("n{n}")) }
 }
 
+#[inline(never)]
+pub fn same(a: Option<String>, b: Vec<String>) -> usize {
+    black_box((&a, &b));
+    a.map_or(0, |text| text.len()) + b.len()
+}
+
 /// Texts in lists and enumerations, and lists.
 fn inside() -> usize {
     let mut bytes = *b"hello";
@@ -99,6 +105,14 @@ fn inside() -> usize {
     n += perhaps(Some("some"), Some("own".to_owned()), &Event::Named("Ada".to_owned()), Ok(3));
     n += perhaps(None, None, &Event::Sent { to: 7, bytes: vec![1, 2] }, Err("bad".to_owned()));
     n += perhaps(Some(""), None, &Event::Off, Err(String::new()));
+    let mut kept = Vec::new();
+    for room in [4, 8, 16] {
+        // Each text lies elsewhere, and has other bytes behind.
+        let mut text = String::with_capacity(room);
+        text.push_str("same");
+        kept.push(text.clone());
+        n += same(Some(text), vec!["a".to_owned(), "b".to_owned()]) - 2;
+    }
     n + made(black_box(4)).len() + found(black_box(2)).map_or(0, |text| text.len()) + found(black_box(5)).map_or(0, |_| 1)
 }
 

@@ -85,7 +85,7 @@ pub fn only(topic: &str) -> Result<bool> {
     let mut tally = Tally::default();
     let mut tests = cargo();
     tests.args(["test", "--locked", "--no-fail-fast", "--package"]);
-    if checkout().join("crates").join(topic).is_dir() {
+    if !topic.is_empty() && checkout().join("crates").join(topic).is_dir() {
         let package = if topic == "sidestep" { topic.to_owned() } else { format!("sidestep-{topic}") };
         tests.arg(package);
         if topic == "plan" {
@@ -96,6 +96,9 @@ pub fn only(topic: &str) -> Result<bool> {
         tests.args(["sidestep-tests", "--test", "scenario", "--", topic]);
     }
     tally.tests(&mut tests)?;
+    if tally.passed + tally.failed == 0 {
+        tally.fail(format!("no crate has the name '{topic}', and no scenario test has it in its name"));
+    }
     Ok(tally.end())
 }
 

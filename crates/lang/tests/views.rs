@@ -22,7 +22,13 @@ impl Program for Records {
     fn signature(&mut self, _: &Point) -> Result<Signature, String> {
         let ty = CType::Pointer(Box::new(self.record(0)));
         let parameters = vec![Parameter { name: "a".to_owned(), ty, passed: Passed::Convention }];
-        Ok(Signature { parameters, result: CType::Void, convention: Convention::C, kept: vec![true] })
+        Ok(Signature {
+            parameters,
+            result: CType::Void,
+            result_in_memory: false,
+            convention: Convention::C,
+            kept: vec![true],
+        })
     }
 
     fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {

@@ -90,7 +90,11 @@ impl Matcher {
     pub(crate) fn exact(&self) -> Option<&str> {
         match &self.0 {
             Form::Name(text) => Some(text),
-            Form::Glob { text, .. } if text.contains(['(', '<']) || text.contains("operator") => Some(text),
+            Form::Glob { text, .. }
+                if text.contains(['(', '<']) || ["operator", "[abi:"].iter().any(|part| text.contains(part)) =>
+            {
+                Some(text)
+            }
             _ => None,
         }
     }

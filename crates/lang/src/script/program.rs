@@ -13,6 +13,9 @@ pub struct Signature {
     pub parameters: Vec<Parameter>,
     /// What it returns.
     pub result: CType,
+    /// It returns a class of C++ whose copies are calls: the caller says where the result is to be,
+    /// whatever its size.
+    pub result_in_memory: bool,
     /// How compilers of its language pass what is no single number or address.
     pub convention: Convention,
     /// Of each parameter, whether its compiler passes it like that: it may have left it out, or

@@ -51,8 +51,7 @@ pub enum Type {
     Meaning(Meaning),
     /// A time that is printed by this format (`strftime`).
     Time(String),
-    /// Values, one behind the other: a tuple, a record if they have names, or a
-    /// [choice](Parts::choice).
+    /// Values, one behind the other, which are one thing together: see [`Form`].
     Tuple(Parts),
 }
 
@@ -75,48 +74,63 @@ impl List {
     }
 }
 
-/// Types of the parts of a tuple, a record or a choice.
+/// Types of values that are kept one behind the other.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parts {
     types: Vec<Type>,
-    /// Empty: it is no record.
-    names: Vec<String>,
-    /// Empty: it is no choice.
-    chosen: Vec<usize>,
+    form: Form,
+}
+
+/// What the values are together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// A tuple.
+    #[default]
+    Tuple,
+    /// A record with these names.
+    Record(Vec<String>),
+    /// An enumeration of Rust with texts or lists in some variants. The first value says which of
+    /// the members in this list is there, from 1 on, or 0. The second value is the bytes of the
+    /// enumeration, which are zeros if such a member is there. The others are these members.
+    Variants(Vec<usize>),
+    /// A list of texts: how many there are, and the first of them. The number is at most one
+    /// greater than that of these texts.
+    Texts,
 }
 
 impl Parts {
-    /// Those of a record.
+    /// Those of a record, or of a tuple if there are no names.
     #[must_use]
     pub fn named(names: Vec<String>, types: Vec<Type>) -> Parts {
-        Parts { types, names, chosen: Vec::new() }
+        let form = if names.is_empty() { Form::Tuple } else { Form::Record(names) };
+        Parts { types, form }
     }
 
-    /// Those of an enumeration of Rust: the first part is its bytes. Each other one is what a
-    /// member of its layout is to the programmer, if it is there; `chosen` says which member. Or
-    /// those of a list of texts: the first part is the list, the others are elements.
+    /// Those of something else.
     #[must_use]
-    pub fn choice(types: Vec<Type>, chosen: Vec<usize>) -> Parts {
-        Parts { types, names: Vec::new(), chosen }
+    pub fn of(form: Form, types: Vec<Type>) -> Parts {
+        Parts { types, form }
     }
 
-    /// The names of a record's parts, in order; none of a tuple.
+    /// What they are together.
+    #[must_use]
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// The names of a record's parts, in order; else none.
     #[must_use]
     pub fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    /// Members of the layout of an enumeration or elements of a list, in the order of the parts
-    /// behind the first; none of a tuple or record.
-    #[must_use]
-    pub fn chosen(&self) -> &[usize] {
-        &self.chosen
+        match &self.form {
+            Form::Record(names) => names,
+            _ => &[],
+        }
     }
 
     /// Whether it is a tuple.
     #[must_use]
     pub fn is_tuple(&self) -> bool {
-        self.names.is_empty() && self.chosen.is_empty()
+        self.form == Form::Tuple
     }
 
     /// Whether they are as many keys of a map: a record is one key, and so is the empty tuple.
@@ -127,14 +141,14 @@ impl Parts {
 
     /// Whether parts of both have the same names in the same order, or none.
     fn fits(&self, other: &Parts) -> bool {
-        let is_same = self.names == other.names && self.chosen == other.chosen && self.len() == other.len();
+        let is_same = self.form == other.form && self.len() == other.len();
         is_same && self.iter().zip(&**other).all(|(a, b)| a.fits(b))
     }
 }
 
 impl From<Vec<Type>> for Parts {
     fn from(types: Vec<Type>) -> Parts {
-        Parts { types, names: Vec::new(), chosen: Vec::new() }
+        Parts { types, form: Form::Tuple }
     }
 }
 
@@ -248,15 +262,18 @@ impl Type {
             Type::Enum(of) => of.name.clone(),
             Type::Data { ty, .. } => ty.name(),
             Type::List(List { of, .. }) => format!("{}[]", of.name()),
-            Type::Tuple(types) if !types.chosen().is_empty() => types[0].name(),
-            Type::Tuple(types) if !types.names().is_empty() => {
-                let parts: Vec<String> =
-                    types.names().iter().zip(&**types).map(|(name, ty)| format!(".{name} = {}", ty.name())).collect();
-                format!("record {{ {} }}", parts.join(", "))
-            }
             Type::Tuple(types) => {
-                let names: Vec<String> = types.iter().map(Type::name).collect();
-                format!("({})", names.join(","))
+                let mut names = types.iter().map(Type::name);
+                match types.form() {
+                    Form::Tuple => format!("({})", names.collect::<Vec<_>>().join(",")),
+                    Form::Record(known) => {
+                        let parts: Vec<String> =
+                            known.iter().zip(names).map(|(name, ty)| format!(".{name} = {ty}")).collect();
+                        format!("record {{ {} }}", parts.join(", "))
+                    }
+                    Form::Variants(_) => names.nth(1).unwrap_or_default(),
+                    Form::Texts => "string[]".to_owned(),
+                }
             }
             _ => self.kind().to_owned(),
         }
@@ -282,8 +299,11 @@ impl Type {
             Type::User => "username",
             Type::Meaning(_) => "string",
             Type::Time(_) => "timestamp",
-            Type::Tuple(types) if types.is_tuple() => "tuple",
-            Type::Tuple(_) => "record",
+            Type::Tuple(types) => match types.form() {
+                Form::Tuple => "tuple",
+                Form::Texts => "list",
+                Form::Record(_) | Form::Variants(_) => "record",
+            },
         }
     }
 

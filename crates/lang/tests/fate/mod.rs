@@ -27,7 +27,13 @@ impl sidestep_lang::script::program::Program for Program {
         let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty, passed: Passed::Convention };
         let parameters = parameters.map(parameter).to_vec();
         let kept = vec![true; parameters.len()];
-        Ok(Signature { parameters, result: record("struct pair", Some(1)), convention: Convention::C, kept })
+        Ok(Signature {
+            parameters,
+            result: record("struct pair", Some(1)),
+            result_in_memory: false,
+            convention: Convention::C,
+            kept,
+        })
     }
 
     fn named(&mut self, _: &[Point], name: &str) -> Result<CType, String> {

@@ -82,7 +82,10 @@ impl Object {
         let short: Vec<_> = self.functions.iter().map(Function::short_name).collect();
         // The name itself in a module, a class or a package is meant before one like it.
         let inside = short.iter().filter(|known| is_in_path(known, name)).map(|known| known.to_string());
-        let mut near: Vec<String> = inside.collect::<BTreeSet<String>>().into_iter().take(3).collect();
+        let mut near: Vec<String> =
+            inside.filter(|known| known != name).collect::<BTreeSet<String>>().into_iter().collect();
+        near.sort_by_key(|known| (known.matches("::").count() + known.matches('<').count(), known.len()));
+        near.truncate(3);
         if near.is_empty() {
             near = nearest(name, raw, 3);
         }
@@ -120,7 +123,12 @@ impl Object {
     }
 }
 
-/// Whether a name is another one behind a path: `ns::f` of C++ and Rust, `main.f` of Go.
+/// Whether a name is another one behind a path: `ns::f` of C++ and Rust, `main.f` of Go. What GCC's
+/// C++ library adds for its second ABI is no part of it.
 fn is_in_path(known: &str, name: &str) -> bool {
-    known.strip_suffix(name).is_some_and(|path| !name.is_empty() && (path.ends_with("::") || path.ends_with('.')))
+    let known = known.find("[abi:").map_or(known, |at| &known[..at]);
+    known == name && !name.is_empty()
+        || known
+            .strip_suffix(name)
+            .is_some_and(|path| !name.is_empty() && (path.ends_with("::") || path.ends_with('.')))
 }

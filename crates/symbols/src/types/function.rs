@@ -78,6 +78,13 @@ impl<'d> Reading<'d> {
                 None => parameter,
             })
             .collect();
+        let result_in_memory = match result {
+            Some(result) => match self.data_type(result, 0)? {
+                DataType::Record { place, .. } => self.has_address(Die(place), &mut HashSet::new())?,
+                _ => false,
+            },
+            None => false,
+        };
         let (result, result_text) = match result {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
@@ -99,7 +106,7 @@ impl<'d> Reading<'d> {
             }
             _ => vec![true; parameters.len()],
         };
-        Ok(FunctionType { parameters, result, result_text, convention, kept })
+        Ok(FunctionType { parameters, result, result_text, result_in_memory, convention, kept })
     }
 
     /// By the language of a unit. Go's compiler says in its name whether it uses registers.
@@ -117,9 +124,9 @@ impl<'d> Reading<'d> {
     }
 
     /// Whether a class of C++ is passed by its address, as copying or destroying it is a call. Only
-    /// some compilers say so. Of the others, what is seen is a destructor of its own, a table of
-    /// virtual functions, and the same of a base or a member (Itanium C++ ABI, "Definitions":
-    /// "Non-trivial for the purposes of calls").
+    /// some compilers say so. Of the others, what is seen is a destructor or a copying constructor
+    /// of its own, a table of virtual functions, and the same of a base or a member (Itanium C++
+    /// ABI, "Definitions": "Non-trivial for the purposes of calls").
     fn has_address(&self, class: Die, seen: &mut HashSet<u64>) -> gimli::Result<bool> {
         /// Classes that are looked at, at most.
         const CLASSES: usize = 64;
@@ -131,6 +138,8 @@ impl<'d> Reading<'d> {
         if let Some(convention) = Self::number(&entry, c::DW_AT_calling_convention)? {
             return Ok(convention == u64::from(c::DW_CC_pass_by_reference.0));
         }
+        let class_name = self.text(&unit, &entry, c::DW_AT_name)?.unwrap_or_default();
+        let class_name = class_name.split('<').next().unwrap_or_default();
         let mut parts = Vec::new();
         let mut has_address = false;
         self.children(&unit, at, |child| {
@@ -139,7 +148,10 @@ impl<'d> Reading<'d> {
                     let is_defaulted =
                         Self::number(child, c::DW_AT_defaulted)? == Some(c::DW_DEFAULTED_in_class.0.into());
                     let name = self.text(&unit, child, c::DW_AT_name)?;
-                    has_address |= !is_defaulted && name.is_some_and(|name| name.starts_with('~'));
+                    let name = name.as_deref().unwrap_or_default();
+                    has_address |= !is_defaulted
+                        && (name.starts_with('~')
+                            || name == class_name && self.takes_reference(&unit, child.offset(), class)?);
                 }
                 c::DW_TAG_inheritance | c::DW_TAG_member if !Self::flag(child, c::DW_AT_external)? => {
                     let name = self.text(&unit, child, c::DW_AT_name)?;
@@ -163,6 +175,24 @@ impl<'d> Reading<'d> {
             }
         }
         Ok(has_address)
+    }
+
+    /// Whether a constructor takes a reference to its own class: it copies or moves.
+    fn takes_reference(&self, unit: &Unit<'d>, constructor: UnitOffset, class: Die) -> gimli::Result<bool> {
+        let mut is_own = None;
+        self.children(unit, constructor, |child| {
+            if child.tag() != c::DW_TAG_formal_parameter || Self::flag(child, c::DW_AT_artificial)? {
+                return Ok(());
+            }
+            let Some(ty) = self.reference(unit, child, c::DW_AT_type)? else { return Ok(()) };
+            let is_class = match self.data_type(ty, 0)? {
+                DataType::Reference(of) => matches!(*of, DataType::Record { place, .. } if place == class.0),
+                _ => false,
+            };
+            is_own.get_or_insert(is_class);
+            Ok(())
+        })?;
+        Ok(is_own == Some(true))
     }
 
     /// With the places of their entries.

@@ -186,6 +186,8 @@ pub struct FunctionType {
     pub result: DataType,
     /// As the source has it.
     pub result_text: String,
+    /// It is a class of C++ that is passed by its address, whatever its size.
+    pub result_in_memory: bool,
     /// Who says where parameters are.
     pub convention: Convention,
     /// Of each parameter, whether it is where that says: it may have been left out, or moved.

@@ -213,7 +213,8 @@ impl<'d> Reading<'d> {
             }
             c::DW_TAG_template_type_parameter if layout.parameter.is_none() => {
                 if let Some(of) = self.reference(&unit, child, c::DW_AT_type)? {
-                    layout.parameter = Some(self.data_type(of, 0)?);
+                    // Nobody needs it for the members.
+                    layout.parameter = self.data_type(of, 0).ok();
                 }
                 Ok(())
             }
@@ -256,6 +257,19 @@ impl<'d> Reading<'d> {
         })?;
         // It may also be a member of what the variants are in.
         told &= found.tag.is_some() || part.attr(c::DW_AT_discr)?.is_none();
+        // Without a tag there is only one, and those that cannot be have no bytes.
+        if found.tag.is_none() && found.members.len() > 1 {
+            let mut there = Vec::new();
+            for (number, index) in found.members {
+                let DataType::Record { place, .. } = layout.members[index].ty else { continue };
+                let (unit, at) = self.around(Die(place))?;
+                if Self::number(&unit.entry(at)?, c::DW_AT_byte_size)?.unwrap_or(0) > 0 {
+                    there.push((number, index));
+                }
+            }
+            told &= there.len() == 1;
+            found.members = there;
+        }
         layout.variants = Some(found);
         Ok(told)
     }

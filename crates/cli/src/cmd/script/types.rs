@@ -116,7 +116,7 @@ impl Programs {
         let info = function.info.as_ref().map_err(ToString::to_string)?;
         let found = info.function(function.va, &function.name).map_err(|error| error.to_string())?;
         let object = self.number(info);
-        let FunctionType { parameters, result, convention, kept, .. } = found;
+        let FunctionType { parameters, result, result_in_memory, convention, kept, .. } = found;
         let mut parameter = |parameter: types::FunctionParameter| Parameter {
             name: parameter.name,
             ty: self.ctype(parameter.ty, object),
@@ -125,6 +125,7 @@ impl Programs {
         Ok(Signature {
             parameters: parameters.into_iter().map(&mut parameter).collect(),
             result: self.ctype(result, object),
+            result_in_memory,
             convention: match convention {
                 types::Convention::C => Convention::C,
                 types::Convention::Compiler => Convention::Scalars,
@@ -177,7 +178,13 @@ impl Program for Programs {
             let first = of(pids.next().flatten());
             let parameters = pids.fold(first, |found, pid| found.or_else(|error| of(pid).map_err(|_| error)))?;
             let kept = vec![true; parameters.len()];
-            return Ok(Signature { parameters, result: CType::Void, convention: Convention::C, kept });
+            return Ok(Signature {
+                parameters,
+                result: CType::Void,
+                result_in_memory: false,
+                convention: Convention::C,
+                kept,
+            });
         }
         let functions = self.functions(point)?;
         if functions.len() > FUNCTIONS {

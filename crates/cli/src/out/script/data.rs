@@ -111,7 +111,7 @@ impl Names {
             }
             CType::Record(record) => {
                 let layout = self.layouts.get(&record.key());
-                if let Some(variant) = layout.and_then(|layout| self.variant(layout, bytes, bit, &[])) {
+                if let Some(variant) = layout.and_then(|layout| self.variant(layout, bytes, bit)) {
                     return variant;
                 }
                 let fields = layout.map_or(&[][..], |layout| &layout.fields);
@@ -134,35 +134,42 @@ impl Names {
     pub fn list(&self, list: &List, bytes: &[u8]) -> Shown {
         let elements = bytes.chunks_exact(list.size.max(1));
         let is_cut = elements.len() > list.len;
-        let mut shown: Vec<Shown> = elements.take(list.len).map(|bytes| self.data(&list.of, bytes)).collect();
-        if is_cut && !self.trailer.is_empty() {
-            shown.push(Shown::Text(self.trailer.clone().into_bytes()));
-        }
-        Shown::Elements(shown)
+        self.elements(elements.take(list.len).map(|bytes| self.data(&list.of, bytes)).collect(), is_cut)
     }
 
-    /// An enumeration of Rust or a list, parts of which were read apart.
-    pub fn choice(&self, types: &Parts, bytes: &[u8], parts: Vec<Shown>) -> Shown {
+    /// [`Form::Texts`](sidestep_lang::script::types::Form::Texts)
+    pub fn texts(&self, parts: Vec<Shown>) -> Shown {
         let mut parts = parts.into_iter();
-        let mut whole = parts.next().unwrap_or_else(|| Shown::Bytes(Vec::new()));
-        let apart: Vec<(usize, Shown)> = types.chosen().iter().copied().zip(parts).collect();
-        if let Shown::Elements(elements) = &mut whole {
-            for (at, shown) in apart {
-                // The last one may say that more are left out.
-                if let Some(element @ Shown::Members(_)) = elements.get_mut(at) {
-                    *element = shown;
-                }
-            }
-            return whole;
-        }
-        let Some(Type::Data { ty: CType::Record(record), .. }) = types.first() else { return whole };
-        let variant = self.layouts.get(&record.key()).and_then(|layout| self.variant(layout, bytes, 0, &apart));
-        variant.unwrap_or(whole)
+        let count = parts.next().and_then(|count| usize::try_from(count.number()?).ok()).unwrap_or(0);
+        let texts: Vec<Shown> = parts.collect();
+        let is_cut = count > texts.len();
+        self.elements(texts.into_iter().take(count).collect(), is_cut)
     }
 
-    /// The variant that is there; `None`: the layout has none. `chosen`: members that were read
-    /// apart.
-    fn variant(&self, layout: &Layout, bytes: &[u8], bit: u64, chosen: &[(usize, Shown)]) -> Option<Shown> {
+    fn elements(&self, mut elements: Vec<Shown>, is_cut: bool) -> Shown {
+        if is_cut && !self.trailer.is_empty() {
+            elements.push(Shown::Text(self.trailer.clone().into_bytes()));
+        }
+        Shown::Elements(elements)
+    }
+
+    /// [`Form::Variants`](sidestep_lang::script::types::Form::Variants)
+    pub fn variants(&self, types: &Parts, members: &[usize], parts: Vec<Shown>) -> Shown {
+        let which = parts.first().and_then(|which| usize::try_from(which.number()?).ok()).unwrap_or(0);
+        let Some(member) = which.checked_sub(1).and_then(|index| members.get(index)) else {
+            return parts.into_iter().nth(1).unwrap_or_else(|| Shown::Bytes(Vec::new()));
+        };
+        let inner = parts.into_iter().nth(1 + which).unwrap_or_else(|| Shown::Bytes(Vec::new()));
+        let layout = match types.get(1) {
+            Some(Type::Data { ty: CType::Record(record), .. }) => self.layouts.get(&record.key()),
+            _ => None,
+        };
+        let name = layout.and_then(|layout| layout.fields.get(*member)).map_or("", |field| &field.name);
+        named_variant(name, inner)
+    }
+
+    /// The variant that is there; `None`: the layout has none.
+    fn variant(&self, layout: &Layout, bytes: &[u8], bit: u64) -> Option<Shown> {
         let Variants { tag, fields } = layout.variants.as_ref()?;
         let at = match tag.and_then(|tag| layout.fields.get(tag)) {
             Some(Field { ty, bit: at, .. }) => {
@@ -174,19 +181,22 @@ impl Names {
             }
             None => fields.first()?.1,
         };
-        let Field { name, ty, bit: first, .. } = layout.fields.get(at)?;
-        let apart = chosen.iter().find(|(member, _)| *member == at).map(|(_, shown)| shown.clone());
-        let inner = match apart.unwrap_or_else(|| self.at(ty, bytes, bit + first, None)) {
-            // Rust has no names for them.
-            Shown::Members(members) if members.first().is_some_and(|(name, _)| name == "__0") => {
-                Shown::Tuple(members.into_iter().map(|(_, value)| value).collect())
-            }
-            inner => inner,
-        };
-        Some(Shown::Variant(name.clone(), Box::new(inner)))
+        let Field { name, ty, bit: at, .. } = layout.fields.get(at)?;
+        Some(named_variant(name, self.at(ty, bytes, bit + at, None)))
     }
 
     fn size(&self, ty: &CType) -> u64 {
         ty.size(self.word, &mut |record| self.layouts.get(&record.key())).unwrap_or(1)
     }
+}
+
+/// A variant with what it has. Members of a tuple have no names in Rust.
+fn named_variant(name: &str, inner: Shown) -> Shown {
+    let inner = match inner {
+        Shown::Members(members) if members.first().is_some_and(|(name, _)| name == "__0") => {
+            Shown::Tuple(members.into_iter().map(|(_, value)| value).collect())
+        }
+        inner => inner,
+    };
+    Shown::Variant(name.to_owned(), Box::new(inner))
 }

@@ -7,7 +7,7 @@ use sidestep_lang::script::checked::{Stack, StackMode};
 use sidestep_lang::script::ctype::Layouts;
 use sidestep_lang::script::lower::POINT;
 use sidestep_lang::script::printf::{Printed, escaped};
-use sidestep_lang::script::types::Type;
+use sidestep_lang::script::types::{Form, Type};
 
 use super::data::{self, Float};
 use super::meaning;
@@ -206,12 +206,11 @@ impl Names {
             }
             Type::Tuple(types) => {
                 let parts = self.parts(types, bytes, maps);
-                if !types.chosen().is_empty() {
-                    return self.choice(types, bytes, parts);
-                }
-                match types.names() {
-                    [] => Shown::Tuple(parts),
-                    names => Shown::Members(names.iter().cloned().zip(parts).collect()),
+                match types.form() {
+                    Form::Tuple => Shown::Tuple(parts),
+                    Form::Record(names) => Shown::Members(names.iter().cloned().zip(parts).collect()),
+                    Form::Variants(members) => self.variants(types, members, parts),
+                    Form::Texts => self.texts(parts),
                 }
             }
             Type::Data { ty, .. } => self.data(ty, bytes),

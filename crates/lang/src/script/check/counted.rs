@@ -5,18 +5,22 @@
 //! `stringStruct` and `slice` of Go's runtime; `basic_string`, `basic_string_view`, `vector` and
 //! `initializer_list` of GNU's C++ library.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use super::super::ast::BinaryOp;
 use super::super::checked::{Value, ValueKind};
 use super::super::ctype::{CType, Language, Layout, Record};
 use super::super::diagnostic::Span;
-use super::super::types::{List, Parts, Type};
+use super::super::types::{Form, List, Parts, Type};
 use super::expr::truth;
 use super::memory::{Base, Place, plus, times, value};
+use super::view::{either, number};
 use super::{Checker, Checking};
 
 /// Records within records at most, on the way to the address.
 const DEPTH: u32 = 16;
-/// Texts of a list at most.
+/// How many texts of a list are read.
 const LISTED: usize = 8;
 /// Bytes of an element of a list at most.
 const ELEMENT: u64 = 1024;
@@ -25,7 +29,7 @@ const ELEMENT: u64 = 1024;
 struct Kind {
     language: Language,
     is_named: fn(&str) -> bool,
-    /// Or a record, in which the first pointer is the address.
+    /// The path to the address. If a record is there, its first pointer is the address.
     address: &'static [&'static str],
     length: Length,
     elements: Elements,
@@ -46,7 +50,7 @@ enum Elements {
     Characters,
     /// What the address points to.
     Pointed,
-    /// What the record has as its parameter: the address points to bytes.
+    /// What the parameter of the record says: `T` of `Vec<T>`. The address points to bytes.
     Parameter,
 }
 
@@ -124,6 +128,9 @@ const KINDS: [Kind; 10] = [
     },
 ];
 
+/// See [`Record::key`].
+type RecordKey = (Arc<str>, Option<u64>);
+
 /// A part of a record: its first bit, and what it is.
 type Part = (u64, CType);
 
@@ -151,7 +158,7 @@ pub(super) struct Counted {
 }
 
 /// How many elements of this size there are in so many bytes.
-pub(super) fn elements(bytes: Value, size: usize) -> Value {
+fn elements(bytes: Value, size: usize) -> Value {
     match (size, bytes.kind) {
         (1, kind) => value(Type::UINT, kind),
         (size, ValueKind::Binary(BinaryOp::Mul, _, count, by)) if matches!(by.kind, ValueKind::Int(n) if n == size as u64) => {
@@ -185,28 +192,23 @@ impl Checker<'_> {
         Ok(Some(value))
     }
 
-    /// A list of texts, with its first texts.
+    /// A list of texts ([`Form::Texts`]).
     fn texts(&mut self, list: Value) -> Value {
         let (Type::List(ty), ValueKind::ReadBytes(address, bytes)) = (&list.ty, &list.kind) else { return list };
-        let ty = List { len: ty.len.min(LISTED), ..ty.clone() };
-        let texts: Vec<Value> = (0..ty.len)
-            .filter_map(|n| {
-                let at = value(Type::UINT, ValueKind::Int((n * ty.size) as u64));
-                let is_there = ValueKind::Binary(BinaryOp::Gt, true, bytes.clone(), Box::new(at.clone()));
-                let first = plus((**address).clone(), at);
-                let text = self.counted_value(&Place::new(Base::Address(first), (*ty.of).clone()))?;
-                let none = value(text.ty.clone(), ValueKind::Text(Vec::new()));
-                Some(value(
-                    text.ty.clone(),
-                    ValueKind::Ternary(Box::new(truth(is_there)), Box::new(text), Box::new(none)),
-                ))
-            })
-            .collect();
-        let chosen = (0..texts.len()).collect();
-        let mut items = vec![value(Type::List(ty), list.kind)];
-        items.extend(texts);
+        let len = ty.len.min(LISTED);
+        let binary = |op, a: Value, b| truth(ValueKind::Binary(op, true, Box::new(a), Box::new(b)));
+        let (count, most) = (elements((**bytes).clone(), ty.size), len as u64 + 1);
+        let mut items = vec![either(&binary(BinaryOp::Lt, count.clone(), number(most)), count, number(most))];
+        for n in 0..len {
+            let at = number((n * ty.size) as u64);
+            let is_there = binary(BinaryOp::Gt, (**bytes).clone(), at.clone());
+            let first = Place::new(Base::Address(plus((**address).clone(), at)), (*ty.of).clone());
+            let Some(text) = self.counted_value(&first) else { continue };
+            let none = value(text.ty.clone(), ValueKind::Text(Vec::new()));
+            items.push(either(&is_there, text, none));
+        }
         let types = items.iter().map(|item| item.ty.clone()).collect();
-        value(Type::Tuple(Parts::choice(types, chosen)), ValueKind::Tuple(items))
+        value(Type::Tuple(Parts::of(Form::Texts, types)), ValueKind::Tuple(items))
     }
 
     fn counted_value(&mut self, place: &Place) -> Option<Value> {
@@ -236,7 +238,8 @@ impl Checker<'_> {
         Some(Counted { first: Place::new(Base::Address(*address), *of), length: elements(*bytes, size) })
     }
 
-    /// How many texts and lists are read of a record that is one of both.
+    /// How many texts are read with a record that is a text or a list; of a list of other things,
+    /// 1. `None`: it is neither.
     pub(super) fn weight(&mut self, record: &Record) -> Option<usize> {
         Some(match self.shape(record)?.of {
             Some(CType::Record(of)) if self.shape(&of).is_some_and(|shape| shape.of.is_none()) => LISTED,
@@ -273,21 +276,32 @@ impl Checker<'_> {
 
     fn shape(&mut self, record: &Record) -> Option<Shape> {
         let name = record.name.strip_prefix("struct ").or_else(|| record.name.strip_prefix("class "))?;
-        let layout = self.known_layout(record)?;
         // `dwz` collects types in units that do not say: there a name that C cannot have is enough.
         let is_c = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        let is_of = |kind: &Kind| layout.language.map_or(!is_c, |language| language == kind.language);
         let name = without_path(name);
-        let mut kinds = KINDS.iter().filter(|kind| (kind.is_named)(name) && is_of(kind));
-        kinds.find_map(|kind| self.shape_as(kind, record, layout.element.as_ref()))
+        let kinds: Vec<&Kind> = KINDS.iter().filter(|kind| (kind.is_named)(name)).collect();
+        if kinds.is_empty() {
+            return None;
+        }
+        let layout = self.known_layout(record)?;
+        let is_of = |kind: &Kind| layout.language.map_or(!is_c, |language| language == kind.language);
+        let mut kinds = kinds.into_iter().filter(|kind| is_of(kind));
+        kinds.find_map(|kind| self.shape_as(kind, record, &layout))
     }
 
     /// The shape, if the record has the members of this kind.
-    fn shape_as(&mut self, kind: &Kind, record: &Record, element: Option<&CType>) -> Option<Shape> {
+    fn shape_as(&mut self, kind: &Kind, record: &Record, layout: &Layout) -> Option<Shape> {
         let word = self.types.word();
+        // A type of Go may have any name, so others may have these members among more.
+        let members: &[&str] =
+            if kind.elements == Elements::Characters { &["str", "len"] } else { &["array", "len", "cap"] };
+        if kind.language == Language::Go && !layout.fields.iter().map(|field| &*field.name).eq(members.iter().copied())
+        {
+            return None;
+        }
         let address = self.inner(record, kind.address)?;
         let address = match &address.1 {
-            CType::Record(of) => self.first_pointer(&of.clone(), address.0, 0)?,
+            CType::Record(of) => self.first_pointer(&of.clone(), address.0, 0, &mut HashSet::new())?,
             _ => address,
         };
         let CType::Pointer(to) = &address.1 else { return None };
@@ -303,7 +317,7 @@ impl Checker<'_> {
                 return is_byte.then_some(Shape { address, length, of: None });
             }
             Elements::Pointed => (**to).clone(),
-            Elements::Parameter => element?.clone(),
+            Elements::Parameter => layout.element.clone()?,
         };
         let size = self.known_size(&of)?;
         (1..=ELEMENT).contains(&size).then_some(Shape { address, length, of: Some(of) })
@@ -314,34 +328,51 @@ impl Checker<'_> {
         let (mut bit, mut ty) = (0, CType::Record(record.clone()));
         for name in path {
             let CType::Record(record) = &ty else { return None };
-            let (at, of) = self.known_member(&record.clone(), name, 0)?;
+            let (at, of) = self.known_member(&record.clone(), name, 0, &mut HashSet::new())?;
             (bit, ty) = (bit + at, of);
         }
         Some((bit, ty))
     }
 
-    /// A member, also of what has no name in the record, such as a base class.
-    fn known_member(&mut self, record: &Record, name: &str, depth: u32) -> Option<Part> {
-        let fields = self.known_layout(record).filter(|_| depth < DEPTH)?.fields;
+    /// A member, also of what has no name in the record, such as a base class. `before`: records
+    /// that were looked into and do not have it.
+    fn known_member(
+        &mut self,
+        record: &Record,
+        name: &str,
+        depth: u32,
+        before: &mut HashSet<RecordKey>,
+    ) -> Option<Part> {
+        if depth == DEPTH || !before.insert(record.key()) {
+            return None;
+        }
+        let fields = self.known_layout(record)?.fields;
         if let Some(field) = fields.iter().find(|field| field.name == name) {
             return Some((field.bit, field.ty.clone()));
         }
         fields.iter().filter(|field| field.name.is_empty()).find_map(|field| match &field.ty {
             CType::Record(of) => {
-                let (bit, ty) = self.known_member(of, name, depth + 1)?;
+                let (bit, ty) = self.known_member(of, name, depth + 1, before)?;
                 Some((field.bit + bit, ty))
             }
             _ => None,
         })
     }
 
-    fn first_pointer(&mut self, record: &Record, bit: u64, depth: u32) -> Option<Part> {
-        if depth == DEPTH {
+    /// The first pointer in a record. `before`: records that were looked into and have none.
+    fn first_pointer(
+        &mut self,
+        record: &Record,
+        bit: u64,
+        depth: u32,
+        before: &mut HashSet<RecordKey>,
+    ) -> Option<Part> {
+        if depth == DEPTH || !before.insert(record.key()) {
             return None;
         }
         self.known_layout(record)?.fields.into_iter().find_map(|field| match field.ty {
             CType::Pointer(_) => Some((bit + field.bit, field.ty)),
-            CType::Record(of) => self.first_pointer(&of, bit + field.bit, depth + 1),
+            CType::Record(of) => self.first_pointer(&of, bit + field.bit, depth + 1, before),
             _ => None,
         })
     }

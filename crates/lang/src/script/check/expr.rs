@@ -271,6 +271,8 @@ impl Checker<'_> {
             _ => (a, b),
         };
         if comparable {
+            self.small(&a.ty, span)?;
+            self.small(&b.ty, span)?;
             let same = |a, b| ValueKind::Same(Box::new(a), Box::new(b), None);
             if let (Some(same), BinaryOp::Eq | BinaryOp::Ne) = (known::same(&a.kind, &b.kind), op) {
                 return Ok(truth(ValueKind::Int((same == (op == BinaryOp::Eq)).into())));

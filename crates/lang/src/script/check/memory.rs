@@ -16,8 +16,12 @@ use super::{Checker, Checking, Wrong};
 
 /// Bytes of data that is printed at most.
 const PRINTED: u64 = 32 << 10;
+/// Members that are printed at most, with those of members.
+const SHOWN: u64 = 1 << 16;
 /// Records within records at most.
 const DEPTH: u32 = 64;
+/// Bytes of a value that is kept or compared at most: as far as instructions reach, and a word.
+pub(super) const WIDEST: usize = 32_752;
 /// Bytes of data that is copied at most.
 const COPIED: usize = 1024;
 
@@ -32,8 +36,9 @@ pub(super) struct Types<'a> {
     names: HashMap<(Vec<ast::Point>, String), Result<CType, String>>,
     symbols: HashMap<(String, String), Result<Symbol, String>>,
     goroutines: HashMap<String, Result<(), String>>,
-    /// How many records are within each other in those that were looked into.
-    heights: HashMap<(Arc<str>, Option<u64>), u32>,
+    /// How many records are within each other in those that were looked into, and how many members
+    /// are printed of them.
+    heights: HashMap<(Arc<str>, Option<u64>), (u32, u64)>,
     /// How many texts and lists are in them.
     pub seen: HashMap<(Arc<str>, Option<u64>), usize>,
 }
@@ -421,30 +426,41 @@ impl Checker<'_> {
 
     /// Makes sure that all that is printed of a record is known, and has an end.
     pub(super) fn look_inside(&mut self, record: &Record, span: Span) -> Checking<()> {
-        self.height(record, 0, span).map(|_| ())
+        let (_, members) = self.height(record, 0, span)?;
+        if members > SHOWN {
+            let message = format!("'{}' has more than {SHOWN} members, with those of its members", record.name);
+            return self.error_with(span, message, "name one of them");
+        }
+        Ok(())
     }
 
-    /// How many records are within each other in one that `depth` others are around.
-    fn height(&mut self, record: &Record, depth: u32, span: Span) -> Checking<u32> {
+    /// How many records are within each other in one that `depth` others are around, and how many
+    /// members are printed.
+    fn height(&mut self, record: &Record, depth: u32, span: Span) -> Checking<(u32, u64)> {
         let known = self.types.heights.get(&record.key()).copied();
-        if depth + known.unwrap_or(0) > DEPTH {
+        if depth + known.map_or(0, |(height, _)| height) > DEPTH {
             return self.error(span, format!("'{}' contains itself", record.name));
         }
         if let Some(known) = known {
             return Ok(known);
         }
-        let mut height = 0;
+        let (mut height, mut members) = (0, 0_u64);
         for field in self.layout(record, span)?.fields {
-            let mut ty = &field.ty;
-            while let CType::Array(of, _) = ty {
-                ty = of;
+            let (mut ty, mut count) = (&field.ty, 1_u64);
+            while let CType::Array(of, length) = ty {
+                (ty, count) = (of, count.saturating_mul(*length));
             }
+            let mut own = 1;
             if let CType::Record(inner) = ty {
-                height = height.max(1 + self.height(inner, depth + 1, span)?);
+                let (inner, of) = self.height(inner, depth + 1, span)?;
+                height = height.max(1 + inner);
+                // Elements of arrays have bytes, which are counted elsewhere, or are nothing.
+                own = of.saturating_mul(count.min(SHOWN)).saturating_add(1);
             }
+            members = members.saturating_add(own);
         }
-        self.types.heights.insert(record.key(), height);
-        Ok(height)
+        self.types.heights.insert(record.key(), (height, members));
+        Ok((height, members))
     }
 
     /// Whether there is room for a copy.
@@ -453,6 +469,12 @@ impl Checker<'_> {
             Type::Data { ty, size } if *size > COPIED => {
                 let message = format!("'{}' has {size} bytes: at most {COPIED} are copied", ty.name());
                 self.error_with(span, message, "keep a pointer to it, or its members")
+            }
+            ty if ty.stored() > WIDEST => {
+                let (kind, size) = (ty.kind(), ty.stored());
+                let message =
+                    format!("a value of type {kind} takes {size} bytes: at most {WIDEST} are kept or compared");
+                self.error_with(span, message, "keep some of its members, or lower max_strlen")
             }
             _ => Ok(()),
         }

@@ -4,6 +4,7 @@ use super::super::ast::{BinaryOp, Provider};
 use super::super::checked::{Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::Type;
+use super::memory::WIDEST;
 use super::{Checker, Checking};
 
 impl Checker<'_> {
@@ -53,6 +54,11 @@ impl Checker<'_> {
                 );
                 return self.error(span, message);
             }
+        }
+        let all: usize = self.own.iter().map(|(_, ty)| ty.stored()).sum();
+        if all > WIDEST {
+            let message = format!("the values of self take {all} bytes: at most {WIDEST} are kept");
+            return self.error_with(span, message, "keep some of their members, or lower max_strlen");
         }
         ops.push(Op::SetOwn(index, value));
         Ok(())

@@ -4,7 +4,7 @@ use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Action, Op, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Meaning, Type};
-use super::counted::elements;
+use super::counted::Counted;
 use super::expr::{int, truth};
 use super::memory::{array, bytes_at};
 use super::{Checker, Checking};
@@ -87,18 +87,16 @@ impl Checker<'_> {
                 return Ok(Value { ty: Type::INT, kind: ValueKind::MapLength(map) });
             }
         }
-        let mut value = self.expr(&args[0])?;
-        // A list of texts is the list, and some of them.
-        if let (Type::Tuple(parts), ValueKind::Tuple(items)) = (&value.ty, &mut value.kind) {
-            if matches!(parts.first(), Some(Type::List(_))) && !parts.chosen().is_empty() {
-                value = items.swap_remove(0);
-            }
+        let place = self.place(&args[0])?;
+        if let Some(Counted { length, .. }) = place.and_then(|place| self.list(&place)) {
+            return Ok(length);
         }
+        let value = self.expr(&args[0])?;
         match value.ty {
-            Type::List(ref list) => match value.kind {
-                ValueKind::ReadBytes(_, bytes) => Ok(elements(*bytes, list.size)),
-                _ => self.error_with(args[0].span, "the length of this list is not known any more", "len(args.x)"),
-            },
+            ref ty if ty.kind() == "list" => {
+                let hint = "take its length before: $n = len(args.x)";
+                self.error_with(args[0].span, "the length of a list that was kept is not known", hint)
+            }
             Type::Stack(stack) => Ok(Value { ty: Type::INT, kind: ValueKind::StackLength(stack, Box::new(value)) }),
             Type::Text(_) => {
                 self.error_with(args[0].span, "len() expects a map, a list or a stack", "strlen() is for strings")

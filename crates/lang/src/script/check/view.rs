@@ -5,7 +5,7 @@ use super::super::ast::BinaryOp;
 use super::super::checked::{Value, ValueKind};
 use super::super::ctype::{CType, Field, Layout, Record, Variants};
 use super::super::diagnostic::Span;
-use super::super::types::{Parts, Type};
+use super::super::types::{Form, Parts, Type};
 use super::expr::truth;
 use super::memory::{Place, value};
 use super::{Checker, Checking};
@@ -30,16 +30,16 @@ impl Checker<'_> {
         }
         let layout = self.layout(&record, span)?;
         if let Some(variants) = &layout.variants {
-            return self.choice(place, &layout, variants, span).map(Some);
+            return self.variants(place, &layout, variants, span).map(Some);
         }
         let mut members = Members { names: Vec::new(), items: Vec::new(), left: MEMBERS };
         self.members(place, &record, false, span, &mut members)?;
         Ok(Some(named(members.names, members.items)))
     }
 
-    /// An enumeration of Rust: its bytes, and behind them what the members with texts or lists are
-    /// to the programmer. Only that of the variant that is there is read.
-    fn choice(&mut self, place: &Place, layout: &Layout, variants: &Variants, span: Span) -> Checking<Value> {
+    /// An enumeration of Rust with texts or lists in some variants ([`Form::Variants`]). Only
+    /// those of the variant that is there are read.
+    fn variants(&mut self, place: &Place, layout: &Layout, variants: &Variants, span: Span) -> Checking<Value> {
         let whole = self.plain(place, span)?;
         let member = |field: &Field| Place {
             bit: place.bit + field.bit,
@@ -48,29 +48,35 @@ impl Checker<'_> {
             base: place.base.clone(),
         };
         let tag = variants.tag.and_then(|tag| layout.fields.get(tag)).map(member);
-        let (mut items, mut chosen) = (vec![whole], Vec::new());
-        for (number, index) in &variants.fields {
+        let (mut which, mut members, mut views) = (number(0), Vec::new(), Vec::new());
+        for (variant, index) in &variants.fields {
             let Some(field) = layout.fields.get(*index) else { continue };
             let CType::Record(record) = &field.ty else { continue };
             if self.seen(record) == 0 {
                 continue;
             }
             let Some(view) = self.view(&member(field), span)? else { continue };
-            let view = match &tag {
+            let is_there = match &tag {
                 Some(tag) => {
                     let others = variants.fields.iter().filter_map(|(number, _)| *number);
-                    let Some(is_there) = self.is_variant(tag, *number, others) else { continue };
-                    let nothing = nothing(&view.ty);
-                    let kind = ValueKind::Ternary(Box::new(is_there), Box::new(view.clone()), Box::new(nothing));
-                    value(view.ty, kind)
+                    let Some(is_there) = self.is_variant(tag, *variant, others) else { continue };
+                    is_there
                 }
-                None => view,
+                None => truth(ValueKind::Int(1)),
             };
-            items.push(view);
-            chosen.push(*index);
+            members.push(*index);
+            which = either(&is_there, number(members.len() as u64), which);
+            let nothing = nothing(&view.ty);
+            views.push(either(&is_there, view, nothing));
         }
+        if members.is_empty() {
+            return Ok(whole);
+        }
+        let nothing = nothing(&whole.ty);
+        let whole = either(&which, nothing, whole);
+        let items: Vec<Value> = [which, whole].into_iter().chain(views).collect();
         let types = items.iter().map(|item| item.ty.clone()).collect();
-        Ok(value(Type::Tuple(Parts::choice(types, chosen)), ValueKind::Tuple(items)))
+        Ok(value(Type::Tuple(Parts::of(Form::Variants(members), types)), ValueKind::Tuple(items)))
     }
 
     /// Whether the tag has the number of a variant; without a number, it has none of the others.
@@ -90,9 +96,9 @@ impl Checker<'_> {
         }
     }
 
-    /// How many texts and lists are in a record that does not contain itself, none if it is one
-    /// itself; of many, only that they are too many. Of the members of a union only one is what it
-    /// says.
+    /// How many texts and lists are read with a record that does not contain itself, none if it
+    /// is one of them. Counting stops above [`SEEN`]. Of the members of a union nobody knows
+    /// which one is there; of an enumeration, only one is read.
     fn seen(&mut self, record: &Record) -> usize {
         if let Some(known) = self.types.seen.get(&record.key()) {
             return *known;
@@ -100,9 +106,9 @@ impl Checker<'_> {
         let mut count = 0;
         if !record.name.starts_with("union") && self.weight(record).is_none() {
             let is_known = |layout: &Layout| layout.variants.as_ref().is_none_or(|of| !of.fields.is_empty());
-            let layout = self.known_layout(record).filter(is_known);
-            for field in layout.map_or(Vec::new(), |layout| layout.fields) {
-                count += match &field.ty {
+            let layout = self.known_layout(record).filter(is_known).unwrap_or_default();
+            for field in layout.fields {
+                let own = match &field.ty {
                     CType::Record(of) => self.weight(of).unwrap_or_else(|| self.seen(of)),
                     CType::Reference(of) => match &**of {
                         CType::Record(of) => self.weight(of).unwrap_or(0),
@@ -110,6 +116,7 @@ impl Checker<'_> {
                     },
                     _ => 0,
                 };
+                count = if layout.variants.is_some() { count.max(own) } else { count + own };
                 if count > SEEN {
                     break;
                 }
@@ -177,14 +184,26 @@ pub(super) fn named(names: Vec<String>, items: Vec<Value>) -> Value {
 fn nothing(ty: &Type) -> Value {
     let kind = match ty {
         Type::Text(_) => ValueKind::Text(Vec::new()),
-        Type::List(_) => ValueKind::ReadBytes(Box::new(zero()), Box::new(zero())),
+        Type::List(_) => ValueKind::ReadBytes(Box::new(number(0)), Box::new(number(0))),
         Type::Tuple(parts) => ValueKind::Tuple(parts.iter().map(nothing).collect()),
-        Type::Data { size, .. } => ValueKind::Words(vec![zero(); size.div_ceil(8)]),
+        Type::Data { size, .. } => ValueKind::Words(vec![number(0); size.div_ceil(8)]),
         _ => ValueKind::Int(0),
     };
     value(ty.clone(), kind)
 }
 
-fn zero() -> Value {
-    value(Type::UINT, ValueKind::Int(0))
+/// One of two values of the same type.
+pub(super) fn either(cond: &Value, then: Value, otherwise: Value) -> Value {
+    match cond.kind {
+        ValueKind::Int(0) => otherwise,
+        ValueKind::Int(_) => then,
+        _ => {
+            let ty = then.ty.clone();
+            value(ty, ValueKind::Ternary(Box::new(cond.clone()), Box::new(then), Box::new(otherwise)))
+        }
+    }
+}
+
+pub(super) fn number(n: u64) -> Value {
+    value(Type::UINT, ValueKind::Int(n))
 }

@@ -321,6 +321,9 @@ impl<'s, 'a> Lower<'s, 'a> {
         if self.begins_call() {
             self.forget_own();
         }
+        if let (Some(index), Site::Return) = (block.result_in, self.site) {
+            self.needs_result(index);
+        }
         if block.predicate_vars {
             self.clear_vars(0, None);
         }

@@ -102,12 +102,14 @@ impl Checker<'_> {
     /// `retval` with the type of the function; `None` if that is not known.
     pub(super) fn result(&mut self, span: Span) -> Checking<Option<Place>> {
         // One type for all: only functions that are named can have one, not what a pattern matches.
-        let is_named = |text: &str| !text.contains(['*', '?', '[', '+']) && !text.starts_with("0x");
+        // `[abi:cxx11]` is a part of names.
+        let is_named =
+            |text: &str| !text.replace("[abi:", "").contains(['*', '?', '[', '+']) && !text.starts_with("0x");
         let named = |point: &super::ast::Point| point.fields.last().is_some_and(|field| is_named(&field.text));
         if !self.only_at(&[Provider::Uretprobe]) || !self.points.iter().all(named) {
             return Ok(None);
         }
-        let (mut found, mut rust): (Option<CType>, _) = (None, None);
+        let (mut found, mut rust, mut in_memory): (Option<CType>, _, _) = (None, None, false);
         for index in 0..self.points.len() {
             let point = &self.points[index];
             match (self.types.signature(point), &found) {
@@ -118,8 +120,12 @@ impl Checker<'_> {
                     }
                     found = Some(result);
                 }
-                (Ok(signature), None) => found = Some(signature.result),
-                (Ok(signature), Some(known)) if *known == signature.result => {}
+                (Ok(signature), None) => {
+                    in_memory = signature.result_in_memory;
+                    found = Some(signature.result);
+                }
+                (Ok(signature), Some(known))
+                    if *known == signature.result && in_memory == signature.result_in_memory => {}
                 _ => return Ok(None),
             }
         }
@@ -133,6 +139,8 @@ impl Checker<'_> {
         let context = self.types.context();
         if context.convention == CallingConvention::I386 {
             let base = match &ty {
+                // In two registers, which are no words of it.
+                CType::Record(_) if matches!(rust, Some(By::Scalars(_))) => return Ok(None),
                 // All structs lie where the caller wanted them.
                 CType::Record(_) => Base::Address(retval()),
                 // In two registers.
@@ -145,7 +153,11 @@ impl Checker<'_> {
             };
             return Ok(Some(Place::new(base, ty)));
         }
+        if context.convention == CallingConvention::SystemV && !in_memory && self.is_in_vector(&ty, span)? {
+            return self.unseen("the result", &ty, span);
+        }
         let base = match self.pieces(&ty, span)? {
+            _ if in_memory => Base::Address(self.result_address(span)?),
             None => Base::Address(self.result_address(span)?),
             Some(pieces) => {
                 let size = self.size(&ty, span)?;
@@ -262,6 +274,7 @@ impl Checker<'_> {
             CType::Void | CType::Function | CType::Float { .. } => false,
             _ if is_aapcs => false,
             result if is_short => number_type(result).is_none(),
+            _ if signature.result_in_memory => true,
             result => self.pieces(&result.clone(), span)?.is_none(),
         };
         let (mut integers, mut floats) = (usize::from(hidden && !is_short), 0);

@@ -27,6 +27,26 @@ impl Checker<'_> {
         Ok(in_registers.then(|| pieces.collect()))
     }
 
+    /// Whether a result is in a register that programs do not see: a `long double`, a vector. C
+    /// returns no arrays, so an array is a vector, or a number of 16 bytes.
+    pub(super) fn is_in_vector(&mut self, ty: &CType, span: Span) -> Checking<bool> {
+        Ok(match ty {
+            CType::Float { bytes } => *bytes > 8,
+            CType::Array(of, length) => (&**of, *length) != (&CType::Int { bytes: 8, signed: false }, 2),
+            CType::Record(record) => {
+                let layout = self.layout(&record.clone(), span)?;
+                match &layout.fields[..] {
+                    [field] if layout.size <= 16 => match &field.ty {
+                        CType::Array(..) => false,
+                        ty => self.is_in_vector(&ty.clone(), span)?,
+                    },
+                    _ => false,
+                }
+            }
+            _ => false,
+        })
+    }
+
     /// Notes the classes of what is at an offset in bits; `false`: all of it is in memory.
     fn classify(&mut self, ty: &CType, bit: u64, classes: &mut [Option<Class>], span: Span) -> Checking<bool> {
         let align = self.align(ty, span)?;
