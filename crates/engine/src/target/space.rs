@@ -58,18 +58,19 @@ pub fn least_reach() -> Isa {
 /// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible;
 /// below it if there is a choice. In 32-bit code, everything reaches everything.
 pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
-    find_within(reach(isa), used, near, len)
+    find_within(reach(isa), isa.limits().address_end, used, near, len)
 }
 
 /// The same for memory that is not jumped to: generated code names it by its whole address where
 /// that has 32 bits, so it may be anywhere there.
 pub fn find_own(used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
-    find_within(if SMALL { u64::MAX } else { reach(ISA) }, used, near, len)
+    find_within(if SMALL { u64::MAX } else { reach(ISA) }, END, used, near, len)
 }
 
-fn find_within(reach: u64, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
+/// The same within so many bytes, below an address.
+fn find_within(reach: u64, top: u64, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
     let low = near.end.saturating_sub(reach).max(LOWEST);
-    let high = near.start.saturating_add(reach);
+    let high = near.start.saturating_add(reach).min(top);
     let mut best: Option<(u64, u64)> = None;
     for gap in taken(used, None).windows(2) {
         let (start, end) = (gap[0].end, gap[1].start);

@@ -214,6 +214,8 @@ impl<'a> Index<'a> {
                 Flow::Jump(to) => todo.push(to),
                 Flow::Branch(to) => todo.extend([to, insn.next()]),
                 Flow::Next => todo.push(insn.next()),
+                // A return may have a condition.
+                Flow::Return | Flow::JumpIndirect if insn.falls_through() => todo.push(insn.next()),
                 _ => {}
             }
         }

@@ -245,7 +245,10 @@ fn access(op: &Op, site: Site, r: &mut Registers, memory: &mut impl Memory, next
     if op.kind == STORE {
         let (first, second) = (site.get(r, op.reg), site.get(r, op.second));
         if is_pair {
-            memory.store(at.into(), u64::from(second) << 32 | u64::from(first))?;
+            // As words, which a trap handler refuses: the frame of its signal lies right below the
+            // stack pointer.
+            memory.store32(at.into(), first)?;
+            memory.store32(at.wrapping_add(4).into(), second)?;
         } else {
             memory.store32(at.into(), first)?;
         }
