@@ -166,3 +166,26 @@ fn debug_files_are_named_or_lie_in_a_directory_that_is() {
     assert!(error.contains(&format!("{}: it has another build id", other.display())), "{error}");
     assert!(find(&dir.join("none.debug")).unwrap_err().to_string().contains("none.debug"));
 }
+
+/// Before version 5 of DWARF, nothing need say that a constructor is `= default`.
+#[test]
+fn classes_with_a_defaulted_constructor_were_taken_for_references() {
+    let source = r#"
+struct view { const char *text; long len; view(const char *t, long n) : text(t), len(n) {} view(const view &) = default; };
+struct copied { int n; copied(int n) : n(n) {} copied(const copied &of) : n(of.n + 1) {} };
+__attribute__((noipa)) long takes(view v, copied c) { return v.len + c.n; }
+__attribute__((noipa)) copied gives(int n) { return copied(n); }
+int main() { return takes(view("ab", 2), gives(3)); }
+"#;
+    for (flags, tells) in [(&["-g"][..], true), (&["-g", "-gdwarf-4", "-gstrict-dwarf"], false)] {
+        let program = compile(&scratch("defaulted"), "program.cpp", source, flags);
+        let object = Object::open(&program, &[]).unwrap();
+        let info = object.debug_info().unwrap();
+        let of = |name: &str| info.function(object.find(&Matcher::name(name))[0].va, name).unwrap();
+        let is_reference = |ty: &DataType| matches!(ty, DataType::Reference(_) | DataType::Pointer(_));
+        let takes = of("takes");
+        assert!(!is_reference(&takes.parameters[0].ty), "{flags:?}: {takes:?}");
+        assert_eq!(is_reference(&takes.parameters[1].ty), tells, "{flags:?}: {takes:?}");
+        assert_eq!(of("gives").result_in_memory, tells, "{flags:?}");
+    }
+}

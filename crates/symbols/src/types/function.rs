@@ -78,17 +78,11 @@ impl<'d> Reading<'d> {
                 None => parameter,
             })
             .collect();
-        let result_in_memory = match result {
-            Some(result) => match self.data_type(result, 0)? {
-                DataType::Record { place, .. } => self.has_address(Die(place), &mut HashSet::new())?,
-                _ => false,
-            },
-            None => false,
-        };
         let (result, result_text) = match result {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
         };
+        let result_in_memory = self.is_by_address(&result)?;
         let kept = match convention {
             Convention::Go { .. } => {
                 let (unit, at) = self.around(described)?;
@@ -123,6 +117,14 @@ impl<'d> Reading<'d> {
         })
     }
 
+    /// Whether something of this type is passed by its address, whatever its size.
+    fn is_by_address(&self, ty: &DataType) -> gimli::Result<bool> {
+        match ty {
+            DataType::Record { place, .. } => self.has_address(Die(*place), &mut HashSet::new()),
+            _ => Ok(false),
+        }
+    }
+
     /// Whether a class of C++ is passed by its address, as copying or destroying it is a call. Only
     /// some compilers say so. Of the others, what is seen is a destructor or a copying constructor
     /// of its own, a table of virtual functions, and the same of a base or a member (Itanium C++
@@ -140,6 +142,8 @@ impl<'d> Reading<'d> {
         }
         let class_name = self.text(&unit, &entry, c::DW_AT_name)?.unwrap_or_default();
         let class_name = class_name.split('<').next().unwrap_or_default();
+        // Before version 5, nothing may say that a constructor is `= default`, which is common.
+        let tells = unit.header.version() >= 5;
         let mut parts = Vec::new();
         let mut has_address = false;
         self.children(&unit, at, |child| {
@@ -151,7 +155,7 @@ impl<'d> Reading<'d> {
                     let name = name.as_deref().unwrap_or_default();
                     has_address |= !is_defaulted
                         && (name.starts_with('~')
-                            || name == class_name && self.takes_reference(&unit, child.offset(), class)?);
+                            || tells && name == class_name && self.takes_reference(&unit, child.offset(), class)?);
                 }
                 c::DW_TAG_inheritance | c::DW_TAG_member if !Self::flag(child, c::DW_AT_external)? => {
                     let name = self.text(&unit, child, c::DW_AT_name)?;
@@ -212,10 +216,8 @@ impl<'d> Reading<'d> {
             }
             let Some(place) = ty else { return Ok(()) };
             let mut ty = self.data_type(place, 0)?;
-            if let DataType::Record { place, .. } = ty {
-                if self.has_address(Die(place), &mut HashSet::new())? {
-                    ty = DataType::Reference(Box::new(ty));
-                }
+            if self.is_by_address(&ty)? {
+                ty = DataType::Reference(Box::new(ty));
             }
             let (name, text, passed) = (name.unwrap_or_default(), self.name(place, 0)?, Passed::Abi);
             parameters.push((unit.die(child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
