@@ -158,7 +158,8 @@ impl<'a> Steps<'a> {
 /// So many of the calls from 1 on, as far from each other as they can be. Some are odd and some are
 /// even: many calls come in pairs.
 pub fn evenly(calls: usize, count: usize) -> impl Iterator<Item = usize> {
-    (0..count.min(calls)).map(move |n| (n * calls / count.min(calls)) + 1)
+    let count = count.min(calls / 2);
+    (0..count).map(move |n| n * calls / count + 1 + n % 2)
 }
 
 impl Drop for Steps<'_> {

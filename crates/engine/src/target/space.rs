@@ -56,7 +56,7 @@ pub fn least_reach() -> Isa {
 }
 
 /// A free range of `len` bytes from which all of `near` is reachable, as close to it as possible;
-/// below it if there is a choice. In 32-bit code, everything reaches everything.
+/// below it if there is a choice. In 32-bit code of x86, everything reaches everything.
 pub fn find(isa: Isa, used: &[Used], near: Range<u64>, len: Len) -> Option<Va> {
     find_within(reach(isa), isa.limits().address_end, used, near, len)
 }

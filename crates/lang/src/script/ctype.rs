@@ -112,10 +112,13 @@ pub struct Record {
 impl Record {
     /// For [`Layouts`].
     #[must_use]
-    pub fn key(&self) -> (Arc<str>, Option<u64>) {
+    pub fn key(&self) -> RecordKey {
         (Arc::clone(&self.name), self.place)
     }
 }
+
+/// Name and place of a record.
+pub type RecordKey = (Arc<str>, Option<u64>);
 
 impl PartialEq for Record {
     fn eq(&self, other: &Record) -> bool {
@@ -179,7 +182,7 @@ pub struct Field {
 }
 
 /// What is known of the records of a script, by [`Record::key`].
-pub type Layouts = HashMap<(Arc<str>, Option<u64>), Layout>;
+pub type Layouts = HashMap<RecordKey, Layout>;
 
 /// The types that a script declares.
 #[derive(Clone, PartialEq, Debug)]

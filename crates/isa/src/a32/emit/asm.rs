@@ -42,8 +42,6 @@ pub enum Cond {
 enum Fixup {
     /// `b` with a condition.
     Branch(u8),
-    /// `b` of T32 in 16 bits.
-    Short,
     /// `ldr Rt` of a literal.
     Load(u8),
 }
@@ -147,10 +145,7 @@ impl Asm {
 
     fn at_label(&mut self, label: Label, fixup: Fixup) {
         self.fixups.push((self.bytes.len(), label, fixup));
-        match fixup {
-            Fixup::Short => self.half(0),
-            _ => self.both(0),
-        }
+        self.both(0);
     }
 
     /// `b label`
@@ -166,11 +161,6 @@ impl Asm {
     /// `b` with a condition by its number, which is less than 14.
     pub fn b_numbered(&mut self, condition: u8, label: Label) {
         self.at_label(label, Fixup::Branch(condition));
-    }
-
-    /// `b.n label`, of T32.
-    pub fn b_short(&mut self, label: Label) {
-        self.at_label(label, Fixup::Short);
     }
 
     /// `ldr Rt, label`. The label is at a multiple of 4, and less than 4 KiB ahead.
@@ -258,11 +248,6 @@ impl Asm {
             let word = match fixup {
                 Fixup::Branch(AL) => b(self.thumb, from, to),
                 Fixup::Branch(condition) => branch(self.thumb, condition, from, to),
-                Fixup::Short => {
-                    let half = short(from, to).ok_or(error)?;
-                    self.bytes[at..at + 2].copy_from_slice(&half.to_le_bytes());
-                    continue;
-                }
                 Fixup::Load(t) => literal(self.thumb, t, from, to),
             };
             let word = self.encoded(word.ok_or(error)?);

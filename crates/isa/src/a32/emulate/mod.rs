@@ -29,7 +29,8 @@ use crate::{Isa, Va};
 ///     fn load(&mut self, _: u64) -> Option<u64> { None }
 ///     fn store(&mut self, _: u64, _: u64) -> Option<()> { None }
 /// }
-/// let op = prepare(Isa::A32, &0xe28d_b004_u32.to_le_bytes()).expect("add r11, sp, #4 is one of them");
+/// // add r11, sp, #4
+/// let op = prepare(Isa::A32, &0xe28d_b004_u32.to_le_bytes()).expect("one of them");
 /// let mut registers = Registers::default();
 /// (registers.r[13], registers.r[15]) = (0x7000, 0x1000);
 /// assert_eq!(execute(&op, &mut registers, &mut Nothing), Next::Done);

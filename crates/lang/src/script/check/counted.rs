@@ -6,16 +6,15 @@
 //! `initializer_list` of GNU's C++ library.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use super::super::ast::BinaryOp;
 use super::super::checked::{Value, ValueKind};
-use super::super::ctype::{CType, Language, Layout, Record};
+use super::super::ctype::{CType, Language, Layout, Record, RecordKey};
 use super::super::diagnostic::Span;
 use super::super::types::{Form, List, Parts, Type};
-use super::expr::truth;
+use super::expr::{int, truth};
 use super::memory::{Base, Place, plus, times, value};
-use super::view::{either, number};
+use super::view::either;
 use super::{Checker, Checking};
 
 /// Records within records at most, on the way to the address.
@@ -128,9 +127,6 @@ const KINDS: [Kind; 10] = [
     },
 ];
 
-/// See [`Record::key`].
-type RecordKey = (Arc<str>, Option<u64>);
-
 /// A part of a record: its first bit, and what it is.
 type Part = (u64, CType);
 
@@ -198,9 +194,9 @@ impl Checker<'_> {
         let len = ty.len.min(LISTED);
         let binary = |op, a: Value, b| truth(ValueKind::Binary(op, true, Box::new(a), Box::new(b)));
         let (count, most) = (elements((**bytes).clone(), ty.size), len as u64 + 1);
-        let mut items = vec![either(&binary(BinaryOp::Lt, count.clone(), number(most)), count, number(most))];
+        let mut items = vec![either(&binary(BinaryOp::Lt, count.clone(), int(most)), count, int(most))];
         for n in 0..len {
-            let at = number((n * ty.size) as u64);
+            let at = int((n * ty.size) as u64);
             let is_there = binary(BinaryOp::Gt, (**bytes).clone(), at.clone());
             let first = Place::new(Base::Address(plus((**address).clone(), at)), (*ty.of).clone());
             let Some(text) = self.counted_value(&first) else { continue };

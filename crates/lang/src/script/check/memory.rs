@@ -7,7 +7,7 @@ use sidestep_isa::{Context, Isa};
 
 use super::super::ast::{self, TypeName};
 use super::super::checked::{Value, ValueKind};
-use super::super::ctype::{CType, Definitions, Field, Layout, Layouts, Record};
+use super::super::ctype::{CType, Definitions, Field, Layout, Layouts, Record, RecordKey};
 use super::super::diagnostic::Span;
 use super::super::program::{Program, Signature, Symbol};
 use super::super::types::Type;
@@ -30,7 +30,7 @@ pub(super) struct Types<'a> {
     program: &'a mut dyn Program,
     script: &'a Definitions,
     /// Those that were asked for, also those that are not known.
-    layouts: HashMap<(Arc<str>, Option<u64>), Result<Layout, String>>,
+    layouts: HashMap<RecordKey, Result<Layout, String>>,
     signatures: HashMap<String, Result<Signature, String>>,
     /// Types of programs by the attach points they are wanted at, and their names.
     names: HashMap<(Vec<ast::Point>, String), Result<CType, String>>,
@@ -38,9 +38,9 @@ pub(super) struct Types<'a> {
     goroutines: HashMap<String, Result<(), String>>,
     /// How many records are within each other in those that were looked into, and how many members
     /// are printed of them.
-    heights: HashMap<(Arc<str>, Option<u64>), (u32, u64)>,
+    heights: HashMap<RecordKey, (u32, u64)>,
     /// How many texts and lists are in them.
-    pub seen: HashMap<(Arc<str>, Option<u64>), usize>,
+    pub seen: HashMap<RecordKey, usize>,
 }
 
 impl<'a> Types<'a> {

@@ -6,7 +6,7 @@ use super::super::checked::{Value, ValueKind};
 use super::super::ctype::{CType, Field, Layout, Record, Variants};
 use super::super::diagnostic::Span;
 use super::super::types::{Form, Parts, Type};
-use super::expr::truth;
+use super::expr::{int, truth};
 use super::memory::{Place, value};
 use super::{Checker, Checking};
 
@@ -48,7 +48,7 @@ impl Checker<'_> {
             base: place.base.clone(),
         };
         let tag = variants.tag.and_then(|tag| layout.fields.get(tag)).map(member);
-        let (mut which, mut members, mut views) = (number(0), Vec::new(), Vec::new());
+        let (mut which, mut members, mut views) = (int(0), Vec::new(), Vec::new());
         for (variant, index) in &variants.fields {
             let Some(field) = layout.fields.get(*index) else { continue };
             let CType::Record(record) = &field.ty else { continue };
@@ -65,7 +65,7 @@ impl Checker<'_> {
                 None => truth(ValueKind::Int(1)),
             };
             members.push(*index);
-            which = either(&is_there, number(members.len() as u64), which);
+            which = either(&is_there, int(members.len() as u64), which);
             let nothing = nothing(&view.ty);
             views.push(either(&is_there, view, nothing));
         }
@@ -184,9 +184,9 @@ pub(super) fn named(names: Vec<String>, items: Vec<Value>) -> Value {
 fn nothing(ty: &Type) -> Value {
     let kind = match ty {
         Type::Text(_) => ValueKind::Text(Vec::new()),
-        Type::List(_) => ValueKind::ReadBytes(Box::new(number(0)), Box::new(number(0))),
+        Type::List(_) => ValueKind::ReadBytes(Box::new(int(0)), Box::new(int(0))),
         Type::Tuple(parts) => ValueKind::Tuple(parts.iter().map(nothing).collect()),
-        Type::Data { size, .. } => ValueKind::Words(vec![number(0); size.div_ceil(8)]),
+        Type::Data { size, .. } => ValueKind::Words(vec![int(0); size.div_ceil(8)]),
         _ => ValueKind::Int(0),
     };
     value(ty.clone(), kind)
@@ -202,8 +202,4 @@ pub(super) fn either(cond: &Value, then: Value, otherwise: Value) -> Value {
             value(ty, ValueKind::Ternary(Box::new(cond.clone()), Box::new(then), Box::new(otherwise)))
         }
     }
-}
-
-pub(super) fn number(n: u64) -> Value {
-    value(Type::UINT, ValueKind::Int(n))
 }
