@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sidestep_tests::build::{installed, target_dir};
-use sidestep_tests::process::{LIMIT, Output, Program, eventually, run};
+use sidestep_tests::process::{LIMIT, Output, Program, Running, eventually, run};
 use sidestep_tests::tool::{Tracing, path, sidestep};
 use sidestep_tests::{Snapshot, skip, target};
 
@@ -314,6 +314,34 @@ fn a_process_that_its_script_has_stopped() {
     assert_eq!(program.answer(), super::counts::work(3));
     before.assert_same(&Snapshot::of(pid));
     program.finish().ok();
+}
+
+/// The memory of a process that is killed goes before the process counts as dead. strace makes the
+/// detach slow, so that it is killed at many places of it.
+#[test]
+fn a_target_that_died_during_a_detach_was_an_error() {
+    if !installed("strace") {
+        return skip("no strace");
+    }
+    for delay in (0..400).step_by(25) {
+        let Some(path) = target("load") else { return };
+        let mut program = Program::start(&mut Command::new(path));
+        let pid = program.pid().to_string();
+        assert_eq!(program.ask("fill 512"), 512);
+        let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
+        let tool = tracing.pid().to_string();
+        let mut strace = Command::new("strace");
+        strace.args(["-qq", "-f", "-e", "trace=pread64,process_vm_readv,openat", "-o", "/dev/null", "-p", &tool]);
+        strace.args(["-e", "inject=pread64,process_vm_readv,openat:delay_enter=3000"]);
+        let slow = Running::start(&mut strace);
+        let status = || std::fs::read_to_string(format!("/proc/{tool}/status")).unwrap_or_default();
+        assert!(eventually(LIMIT, || !status().contains("TracerPid:\t0\n")), "strace does not attach");
+        tracing.signal(libc::SIGINT);
+        std::thread::sleep(Duration::from_millis(delay));
+        sidestep_tests::process::kill(program.pid(), libc::SIGKILL);
+        let _ = tracing.end();
+        slow.finish(LIMIT).ok();
+    }
 }
 
 /// Two controllers: the second works beside the first or is refused, and neither harms the target.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -84,10 +85,23 @@ static long finish(long n)
 
 static long progress(long n) { return rounds + n; }
 
+/* Memory whose end takes the kernel a while: so many MiB, one small page after the other. */
+static long fill(long mib)
+{
+    size_t size = (size_t)mib << 20;
+    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return -1;
+    madvise(memory, size, MADV_NOHUGEPAGE);
+    for (size_t at = 0; at < size; at += 4096)
+        memory[at] = 1;
+    return mib;
+}
+
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
-        { "start", start }, { "finish", finish }, { "rounds", progress }, { 0 },
+        { "start", start }, { "finish", finish }, { "rounds", progress }, { "fill", fill }, { 0 },
     };
     return serve(argc, argv, table);
 }

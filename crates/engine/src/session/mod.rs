@@ -509,8 +509,8 @@ impl Session {
                     self.detached = stops;
                     Ok(())
                 }
-                // It may end while we are at it.
-                Err(_) if self.poll_own() != TargetState::Running || !self.process.is_alive() => Ok(()),
+                // The process may end meanwhile. Its memory goes first, while it still counts as alive.
+                Err(_) if self.poll_own() != TargetState::Running || self.process.is_replaced() => Ok(()),
                 Err(error) => Err(error),
             },
             TargetState::Exited(_) | TargetState::Executed => Ok(()),
