@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use sidestep_tests::build::installed;
-use sidestep_tests::process::{LIMIT, Program, Running};
+use sidestep_tests::process::{LIMIT, Program, Running, run};
 use sidestep_tests::tool::{Tracing, sidestep, with_command};
 use sidestep_tests::{Snapshot, skip, target};
 
@@ -210,6 +210,36 @@ fn remains_that_were_made_up_kept_others_from_attaching() {
         assert!(said == 1 || kind == "entries", "{kind}: {}", report.0);
         assert_eq!(program.ask("work 7"), 28, "{kind}");
     }
+}
+
+/// Remains that could be real, with damage at random: commands that read them end in time, with a
+/// message where they fail.
+#[test]
+fn remains_with_damage_at_random() {
+    let Some(path) = target("remains") else { return };
+    let function = format!("{}:worked", path.display());
+    let mut noted = 0;
+    for seed in 1..=60 {
+        let program = Program::start(Command::new(&path).args(["random", &seed.to_string()]));
+        let pid = program.pid().to_string();
+        let commands: [&[&str]; 4] = [
+            &["status", "-p", &pid],
+            &["disable", "-p", &pid],
+            &["funccount", "-d", "0.01", "-p", &pid, &function],
+            &["detach", "-p", &pid],
+        ];
+        let first = seed % commands.len();
+        for args in commands[first..].iter().chain(&commands[..first]) {
+            let tool = sidestep(args);
+            let mut limited = Command::new("prlimit");
+            limited.arg(format!("--as={MOST}")).arg(tool.get_program()).args(tool.get_args());
+            let output = run(&mut limited, LIMIT);
+            assert!([0, 1].contains(&output.code()), "{seed} {args:?}: {output}");
+            assert!(!output.stderr.contains("panicked"), "{seed} {args:?}: {output}");
+            noted += usize::from(output.stderr.contains("is damaged or made up"));
+        }
+    }
+    assert!(noted > 0, "nobody has looked at the remains");
 }
 
 /// The controller opened anew, with its own rights, and cut to a length what it found in the place

@@ -1,5 +1,7 @@
 /* A program that makes up what a dead controller leaves behind.
- *     remains KIND: outside, memory, code, entries */
+ *     remains KIND: outside, memory, code, entries
+ *     remains random SEED: entries that could be real, with damage at random */
+#define _GNU_SOURCE
 #include "layout.h"
 #include "serve.h"
 #include <sys/mman.h>
@@ -16,6 +18,8 @@ static long work(long n)
         sum += worked(i);
     return sum;
 }
+
+static uint64_t shared;
 
 static void make(const char *kind)
 {
@@ -46,6 +50,64 @@ static void make(const char *kind)
     for (uint64_t i = 0; i < (LEN - JOURNAL) / 8 - 1024; i++)
         ((uint64_t *)(m + JOURNAL))[i] = i * 0x9e3779b97f4a7c15ull;
     h->magic = MAGIC;
+    shared = h->shared_va;
+}
+
+static uint64_t state;
+
+static uint64_t any(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+
+static uint64_t odd(void)
+{
+    static const uint64_t numbers[] = { 0, 1, 7, 4096, 0xffffffff, 0x7fffffffffffffff, -1ull, -8ull, 1ull << 40 };
+    return any() % 2 ? numbers[any() % 9] : any() >> any() % 64;
+}
+
+/* Sites are places of this program, or none; their bytes are often those that are there. */
+static void damage(uint64_t seed)
+{
+    state = seed * 0x9e3779b97f4a7c15ull + 1;
+    make("");
+    struct header *h = (struct header *)(uintptr_t)shared;
+    uint8_t *m = (uint8_t *)h;
+    uint64_t own = h->private_va;
+    h->controller_pid = any() % 4 ? 4000000 : getppid();
+    h->target_pid = any() % 5 ? getpid() : 1;
+    h->journal_len = any() % (ENTRIES + 1);
+    h->maps_len = any() % (ENTRIES + 1);
+    uint64_t places[] = { (uintptr_t)worked, (uintptr_t)work, (uintptr_t)printf, shared, own, h->agent_va, (uintptr_t)&state,
+                          0xffffffffff600000, 0, odd() };
+    enum { PLACES = sizeof(places) / sizeof(*places) };
+    const uint8_t *code = (const uint8_t *)(uintptr_t)worked;
+    for (int i = 0; i < ENTRIES; i++) {
+        uint8_t *entry = m + JOURNAL + i * JOURNAL_ENTRY;
+        for (int k = 0; k < JOURNAL_ENTRY; k++)
+            entry[k] = any();
+        uint64_t site = places[any() % PLACES] + any() % 16, detour = places[any() % PLACES];
+        memcpy(entry, &site, 8);
+        memcpy(entry + 8, &detour, 8);
+        /* Small numbers where kinds and lengths are. */
+        for (int k = 16; k < 32; k++)
+            entry[k] = any() % 20;
+        memcpy(entry + 48, code, 16);
+        if (any() % 2)
+            memcpy(entry + 32, code, 16);
+    }
+    for (int i = 0; i < ENTRIES; i++) {
+        uint64_t *mapping = (uint64_t *)(m + LIST + i * LIST_ENTRY);
+        mapping[0] = places[any() % PLACES] & (any() % 2 ? ~4095ull : -1ull);
+        mapping[1] = any() % 2 ? 4096 : odd();
+        mapping[2] = any() % 8;
+    }
+    for (int i = 1; i < 200; i++)
+        ((uint64_t *)(uintptr_t)own)[i] = any() % 2 ? 0 : any() % 3 ? places[any() % PLACES] : odd();
+    for (int flips = any() % 4; flips > 0; flips--)
+        ((uint64_t *)h)[1 + any() % (sizeof(*h) / 8 - 1)] = odd();
 }
 
 static const struct command commands[] = { { "work", work }, { 0 } };
@@ -53,6 +115,9 @@ static const struct command commands[] = { { "work", work }, { 0 } };
 int main(int argc, char **argv)
 {
     char *none[] = { argv[0], NULL };
-    make(argc > 1 ? argv[1] : "");
+    if (argc > 2)
+        damage(strtoull(argv[2], NULL, 0));
+    else
+        make(argc > 1 ? argv[1] : "");
     return serve(1, none, commands);
 }

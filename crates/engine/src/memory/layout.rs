@@ -16,7 +16,7 @@ const SMALL: bool = ADDRESS_END <= 1 << 32;
 /// Upper bound of the shared region: it is sparse, but it counts as address space.
 const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 /// Most threads that get cells of their own.
-const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
+pub(crate) const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.
 const SLOTS_MIN: u64 = if SMALL { 64 } else { 128 };
 /// Fewest where the user limits the memory.

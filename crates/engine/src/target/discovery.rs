@@ -12,6 +12,7 @@ use sidestep_wire::header::{MAGIC, VERSION};
 use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
+use crate::memory::layout::SLOTS_MAX;
 use crate::memory::raw::{Plain, from_bytes};
 use crate::target::regions;
 use crate::target::remote::{Room, mappings};
@@ -485,10 +486,15 @@ pub(crate) fn states(process: &Process, private: Va) -> Result<Vec<(Va, ThreadSt
     state_addresses(process, private)?.into_iter().map(|at| Ok((at, read_one(process, at)?))).collect()
 }
 
-/// Where they are.
+/// Where they are. The numbers may come from the target: more states than a session has are an
+/// error.
 pub(crate) fn state_addresses(process: &Process, private: Va) -> Result<Vec<Va>, SessionError> {
     let head: Private = read_one(process, private)?;
-    Ok((0..head.states_used.into_inner()).map(|i| Va(head.states + u64::from(i) * head.state_stride)).collect())
+    let used = u64::from(head.states_used.into_inner());
+    if used > SLOTS_MAX {
+        return Err(SessionError::Damaged { pid: process.pid() });
+    }
+    Ok((0..used).map(|i| Va(head.states.wrapping_add(head.state_stride.wrapping_mul(i)))).collect())
 }
 
 /// How many slots of a session are in use, which may have several processes.
