@@ -110,10 +110,11 @@ pub fn everything_at_once() {
     Tracing::start(&["funccount", "-p", &pid, "torture:mine"]).stop();
     before.assert_same_but_data(&Snapshot::of(program.pid()));
     let (signals, children) = (program.ask("signals 0"), program.ask("children 0"));
-    let (queued, due) = (program.ask("queued 0"), start.elapsed().as_millis() as i64);
+    let queued = program.ask("queued 0");
     assert_eq!(program.ask("finish 0"), 0, "{seed}");
-    assert!(signals > 1000 && children > 100, "{signals} signals, {children} children");
-    // Those that are under way are made up for; nine of ten have come in any case.
-    assert!(queued > due * 9 / 10, "{queued} signals in {due} ms");
+    assert!(
+        signals > 1000 && queued > 1000 && children > 100,
+        "{signals} signals, {queued} in turn, {children} children"
+    );
     program.finish().ok();
 }

@@ -101,9 +101,14 @@ static long milliseconds(void)
 static void *queues(void *arg)
 {
     union sigval none = { 0 };
+    /* One for each thread, and no more before they have come: with a trap at each instruction, a handler may take longer than the
+     * time between two signals, and the threads would do nothing else. */
     for (long begin = milliseconds(); !enough; usleep(1000))
-        while (queued < milliseconds() - begin && !pthread_sigqueue(threads[queued % 8], SIGRTMIN, none))
+        for (long sent = queued; received >= sent && queued < sent + 8 && queued < milliseconds() - begin;) {
+            if (pthread_sigqueue(threads[queued % 8], SIGRTMIN, none))
+                break;
             queued++;
+        }
     return arg;
 }
 
