@@ -52,6 +52,32 @@ fn a_dry_run_touches_nothing() {
     }
 }
 
+/// What does not exist is left out, as in the run, and `warn` says so.
+#[test]
+fn a_dry_run_knew_nothing_of_missing_probes() {
+    let plan = run(&mut sidestep(&["explain", "libc:write"]), LIMIT).ok().stdout;
+    for (value, code, said) in [("error", 1, "ERROR"), ("warn", 0, "WARNING"), ("ignore", 0, "")] {
+        let script =
+            format!("config = {{ missing_probes = \"{value}\" }} u:libc:never_heard_of {{ }} u:libc:write {{ @++ }}");
+        let output = run(&mut sidestep(&["--dry-run", "-e", &script]), LIMIT);
+        assert_eq!((output.code(), output.stdout == plan), (code, code == 0), "{output}");
+        assert_eq!(output.stderr.is_empty(), said.is_empty(), "{output}");
+        assert!(output.stderr.contains(said), "{output}");
+    }
+}
+
+/// `explain` and `list` take what scripts and `trace` have.
+#[test]
+fn the_word_in_front_of_a_place_was_taken_for_its_object() {
+    for command in ["explain", "list"] {
+        let expected = run(&mut sidestep(&[command, "libc:write"]), LIMIT).ok().stdout;
+        for word in ["uprobe", "uretprobe", "u", "ur", "p", "r"] {
+            let output = run(&mut sidestep(&[command, &format!("{word}:libc:write")]), LIMIT).ok();
+            assert_eq!(output.stdout, expected, "{output}");
+        }
+    }
+}
+
 #[test]
 fn seconds_behind_the_d_of_scripts_are_said_to_be_none() {
     let script = ["-e", "u:libc:write { @++ }"];

@@ -21,11 +21,20 @@ pub fn run(flags: &Explain) -> anyhow::Result<ExitCode> {
 /// The same for all that a command would probe, in each of its processes. A command of one's own is
 /// not run.
 pub fn dry_run(job: &Job) -> anyhow::Result<ExitCode> {
+    dry_run_without(job, |_| false)
+}
+
+/// The same without the patterns whose error `skips` takes for none.
+pub fn dry_run_without(job: &Job, skips: impl Fn(&SessionError) -> bool) -> anyhow::Result<ExitCode> {
     let mut sites = Vec::new();
     let pids = job.target.pid.iter().copied().map(Some);
     for pid in pids.chain(job.target.pid.is_empty().then_some(None)) {
         for request in job.requests {
-            sites.extend(explained(&request.pattern, pid, &job.engine.options())?);
+            match explained(&request.pattern, pid, &job.engine.options()) {
+                Ok(found) => sites.extend(found),
+                Err(error) if skips(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
     let Output { file, format, detail } = job.output;

@@ -102,6 +102,7 @@ fn parse_counted(text: &str, regexp: bool) -> Pattern {
 
 /// A pattern for `explain` and `list`: without a process, only an object says where to look.
 fn parse_place(text: &str, regexp: bool, pid: Option<i32>) -> Pattern {
+    let text = without_provider(text);
     let parsed = pattern::place(text, regexp);
     let pattern = parsed.unwrap_or_else(|message| usage(ErrorKind::ValueValidation, &message));
     if pattern.object.is_none() && pid.is_none() {
@@ -117,6 +118,14 @@ fn parse_place(text: &str, regexp: bool, pid: Option<i32>) -> Pattern {
         );
     }
     pattern
+}
+
+/// A place as scripts and `trace` write it, without the word in front that says when.
+fn without_provider(text: &str) -> &str {
+    const WORDS: [&str; 6] = ["uprobe:", "uretprobe:", "u:", "ur:", "p:", "r:"];
+    // An object may have such a name.
+    let place = WORDS.iter().find_map(|word| text.strip_prefix(word)).filter(|place| place.contains(':'));
+    place.unwrap_or(text)
 }
 
 fn usage(kind: ErrorKind, message: &str) -> ! {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use sidestep_engine::SessionError;
+use sidestep_engine::{NoMatch, SessionError};
 use sidestep_lang::script::ast::Point;
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::Compiled;
@@ -25,12 +25,7 @@ impl Nowhere<'_> {
         let may_come = error.downcast_ref::<MayCome>();
         let found = may_come.map(|later| &later.0).or(error.downcast_ref::<SessionError>());
         let Some(SessionError::NoMatch(missing)) = found else { return Err(error) };
-        let is_it =
-            |point: &&Point| attach::pattern(point, self.regexp).is_ok_and(|pattern| pattern.text == missing.pattern);
-        let mut points = self.compiled.probes.iter().map(|probe| &probe.point);
-        let Some(point) = points.by_ref().filter(|point| point.provider.has_target()).find(is_it) else {
-            return Err(error);
-        };
+        let Some(point) = self.point(&missing.pattern) else { return Err(error) };
         let what = format!("No matches for {}", point.text().replacen(':', " ", 1));
         let Some(source) = &self.source else { return Err(error.context(what)) };
         let diagnostic = Diagnostic::error(point.span, format!("{what}: {}", missing.reason));
@@ -39,5 +34,19 @@ impl Nowhere<'_> {
             None => diagnostic,
         }]);
         Ok(ExitCode::FAILURE)
+    }
+
+    /// Says that the script does without an attach point.
+    pub fn skipped(&self, missing: &NoMatch) {
+        let (Some(point), Some(source)) = (self.point(&missing.pattern), &self.source) else { return };
+        let what = format!("No matches for {}. Skipping.", point.text().replacen(':', " ", 1));
+        source.say(&[Diagnostic::warning(point.span, what).hint(missing.reason.to_string())]);
+    }
+
+    /// The attach point of the script that a pattern stands for.
+    fn point(&self, pattern: &str) -> Option<&Point> {
+        let is_it = |point: &&Point| attach::pattern(point, self.regexp).is_ok_and(|found| found.text == pattern);
+        let points = self.compiled.probes.iter().map(|probe| &probe.point);
+        points.filter(|point| point.provider.has_target()).find(is_it)
     }
 }

@@ -39,7 +39,7 @@ pub fn run(
     let has_target = flags.target.is_given();
     if flags.dry_run {
         flags.target.are_there()?;
-        return dry_run(flags, &compiled, regexp).or_else(|error| nowhere.said(error));
+        return dry_run(flags, &checked, &nowhere).or_else(|error| nowhere.said(error));
     }
     if !needs_target {
         // Whoever probes one says so itself.
@@ -170,9 +170,20 @@ fn counted(session: &Session, is_static: impl Fn(usize) -> bool) -> usize {
 }
 
 /// What would be written where.
-fn dry_run(flags: &Flags, compiled: &Compiled, regexp: bool) -> anyhow::Result<ExitCode> {
-    let (bundle, requests, _) = attach::bundle(compiled, regexp)?;
-    explain::dry_run(&job(flags, &bundle, &requests))
+fn dry_run(flags: &Flags, checked: &Checked, nowhere: &Nowhere<'_>) -> anyhow::Result<ExitCode> {
+    let (bundle, requests, _) = attach::bundle(nowhere.compiled, nowhere.regexp)?;
+    let skips = |error: &SessionError| {
+        let SessionError::NoMatch(missing) = error else { return false };
+        match checked.config.missing_probes {
+            MissingProbes::Error => false,
+            MissingProbes::Warn => {
+                nowhere.skipped(missing);
+                true
+            }
+            MissingProbes::Ignore => true,
+        }
+    };
+    explain::dry_run_without(&job(flags, &bundle, &requests), skips)
 }
 
 /// The session's part of the flags.
