@@ -132,6 +132,7 @@ const RECIPES: &[Recipe] = &[
     recipe("generics-legacy", RUST_LEGACY, &["generics.rs"]),
     recipe("unused", &["clang", "-O2", "-g"], &["unused.c"]),
     recipe("passed", &["rustc", "-O", "-g", "--edition=2024"], &["passed.rs"]),
+    recipe("keyed", &["rustc", "-O", "-g", "--edition=2024"], &["keyed.rs"]),
     recipe("texts-rust", &["rustc", "-O", "-g", "--edition=2024", "--crate-name=texts"], &["texts.rs"]),
     recipe("texts-cpp", &["g++", "-O2", "-g", "-std=c++17"], &["texts.cpp"]),
     recipe("overloads", &["g++", "-O2", "-g"], &["overloads.cpp"]),

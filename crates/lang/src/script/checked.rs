@@ -264,6 +264,57 @@ pub struct Entry {
     pub read: Option<usize>,
 }
 
+/// Which bits of data mean something.
+#[derive(Clone, Debug)]
+pub struct Meaning {
+    /// By words of 8 bytes.
+    pub words: Vec<u64>,
+    /// Enumerations in the data, which `words` has as a whole.
+    pub choices: Vec<Choice>,
+}
+
+/// An enumeration in data, which is one of several variants.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The first byte of the number that tells which.
+    pub tag: usize,
+    /// How many bytes it has.
+    pub bytes: u8,
+    /// Numbers, and the bits of the whole data that mean something then; the variant without a
+    /// number is there at all other numbers.
+    pub variants: Vec<(Option<u64>, Meaning)>,
+}
+
+impl Meaning {
+    /// These bits mean something.
+    pub fn set(&mut self, bit: u64, count: u64) {
+        self.change(bit, count, |word, mask| *word |= mask);
+    }
+
+    /// These bits mean nothing.
+    pub fn clear(&mut self, bit: u64, count: u64) {
+        self.change(bit, count, |word, mask| *word &= !mask);
+    }
+
+    fn change(&mut self, bit: u64, count: u64, change: impl Fn(&mut u64, u64)) {
+        let end = bit.saturating_add(count);
+        for (index, word) in (0_u64..).zip(&mut self.words) {
+            let (from, to) = (bit.max(64 * index), end.min(64 * (index + 1)));
+            if from < to {
+                change(word, u64::MAX >> (64 - (to - from)) << (from - 64 * index));
+            }
+        }
+    }
+
+    /// Whether each of the first bits means something.
+    #[must_use]
+    pub fn is_whole(&self, bits: u64) -> bool {
+        let mut missing = Meaning { words: self.words.iter().map(|word| !word).collect(), choices: Vec::new() };
+        missing.clear(bits, u64::MAX - bits);
+        missing.words.iter().all(|word| *word == 0)
+    }
+}
+
 /// An expression with its type.
 #[derive(Clone, Debug)]
 pub struct Value {
@@ -314,6 +365,8 @@ pub enum ValueKind {
     Load(Box<Value>),
     /// Data whose words are these.
     Words(Vec<Value>),
+    /// Data whose meaningless bits are 0.
+    Meant(Box<Value>, Box<Meaning>),
     /// A number, text or data at an offset in data that is in our own memory.
     Part(Box<Value>, usize),
     /// `++` and `--` of a variable.

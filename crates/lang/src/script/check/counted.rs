@@ -374,7 +374,7 @@ impl Checker<'_> {
     }
 
     /// Bytes of something of this type, if they are known.
-    fn known_size(&mut self, ty: &CType) -> Option<u64> {
+    pub(super) fn known_size(&mut self, ty: &CType) -> Option<u64> {
         match ty {
             CType::Array(of, length) => self.known_size(of)?.checked_mul(*length),
             CType::Record(record) => Some(self.known_layout(record)?.size),

@@ -30,6 +30,7 @@ impl Checker<'_> {
     fn key(&mut self, key: &Expr, known: Type) -> Checking<Value> {
         let kept = self.record_var(key);
         let value = self.expr(key)?;
+        let value = self.meant(value);
         let mut ops = Vec::new();
         let value = match self.in_order(value, &known, kept, &mut ops) {
             value if ops.is_empty() => value,

@@ -22,6 +22,7 @@ mod kind;
 mod known;
 mod literal;
 mod macros;
+mod meaning;
 mod memory;
 mod net;
 mod own;

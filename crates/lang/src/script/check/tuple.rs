@@ -18,7 +18,7 @@ impl Checker<'_> {
             match &value.ty {
                 // A tuple with such a part would not fit what is known later.
                 Type::None => return self.no_value(item.span),
-                _ => values.push(value),
+                _ => values.push(self.meant(value)),
             }
         }
         let types = values.iter().map(|value| value.ty.clone()).collect();

@@ -73,6 +73,7 @@ impl Checker<'_> {
             return Ok(whole);
         }
         let nothing = nothing(&whole.ty);
+        let whole = self.meant(whole);
         let whole = either(&which, nothing, whole);
         let items: Vec<Value> = [which, whole].into_iter().chain(views).collect();
         let types = items.iter().map(|item| item.ty.clone()).collect();

@@ -49,6 +49,10 @@ impl Lower<'_, '_> {
             }
             return;
         }
+        if let ValueKind::Meant(of, meaning) = &value.kind {
+            self.data_to(to, of);
+            return self.clear_meaningless(to, meaning);
+        }
         if let ValueKind::Ternary(cond, then, otherwise) = &value.kind {
             let (not, end) = (self.out.label(), self.out.label());
             self.branch(cond, false, not);

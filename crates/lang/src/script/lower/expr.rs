@@ -19,6 +19,7 @@ impl Lower<'_, '_> {
             | ValueKind::Var(_)
             | ValueKind::Text(_)
             | ValueKind::Words(_)
+            | ValueKind::Meant(..)
             | ValueKind::ReadText(..)
             | ValueKind::CountedText(..)
             | ValueKind::ReadBytes(..)

@@ -14,6 +14,7 @@ mod fact;
 mod helper;
 mod index;
 mod map;
+mod meaning;
 mod own;
 mod programs;
 mod record;
