@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use sidestep_symbols::{DataType, DebugInfo, Matcher, Object, TypeError};
+use sidestep_symbols::{DataType, DebugInfo, FunctionType, Matcher, Object, Passed, TypeError};
 use support::{compile, run, scratch, str};
 
 const SOURCE: &str = r#"
@@ -173,19 +173,35 @@ fn classes_with_a_defaulted_constructor_were_taken_for_references() {
     let source = r#"
 struct view { const char *text; long len; view(const char *t, long n) : text(t), len(n) {} view(const view &) = default; };
 struct copied { int n; copied(int n) : n(n) {} copied(const copied &of) : n(of.n + 1) {} };
+struct moved { int n; moved(int n) : n(n) {} moved(const moved &) = delete; moved(moved &&) = default; };
+struct other { int f() { return 1; } };
 __attribute__((noipa)) long takes(view v, copied c) { return v.len + c.n; }
 __attribute__((noipa)) copied gives(int n) { return copied(n); }
-int main() { return takes(view("ab", 2), gives(3)); }
+__attribute__((noipa)) moved moves(moved m, int n) { return moved(m.n + n); }
+__attribute__((noipa)) int member(int (other::*of)(), int n) { return of == &other::f ? n : 0; }
+int main() { return takes(view("ab", 2), gives(3)) + moves(moved(1), 2).n + member(&other::f, 1); }
 "#;
-    for (flags, tells) in [(&["-g"][..], true), (&["-g", "-gdwarf-4", "-gstrict-dwarf"], false)] {
+    for (flags, tells) in [
+        (&["-g"][..], true),
+        (&["-g", "-gdwarf-5"], true),
+        (&["-g", "-gdwarf-4"], true),
+        (&["-g", "-gdwarf-4", "-gstrict-dwarf"], false),
+    ] {
         let program = compile(&scratch("defaulted"), "program.cpp", source, flags);
         let object = Object::open(&program, &[]).unwrap();
         let info = object.debug_info().unwrap();
         let of = |name: &str| info.function(object.find(&Matcher::name(name))[0].va, name).unwrap();
         let is_reference = |ty: &DataType| matches!(ty, DataType::Reference(_) | DataType::Pointer(_));
         let takes = of("takes");
-        assert!(!is_reference(&takes.parameters[0].ty), "{flags:?}: {takes:?}");
-        assert_eq!(is_reference(&takes.parameters[1].ty), tells, "{flags:?}: {takes:?}");
-        assert_eq!(of("gives").result_in_memory, tells, "{flags:?}");
+        let are_known = |of: &FunctionType| of.parameters.iter().all(|parameter| parameter.passed == Passed::Abi);
+        let (gives, moves) = (of("gives"), of("moves"));
+        if tells {
+            assert!(!is_reference(&takes.parameters[0].ty) && is_reference(&takes.parameters[1].ty), "{takes:?}");
+            assert!(gives.result_in_memory && !moves.result_in_memory && !is_reference(&moves.parameters[0].ty));
+        }
+        // Where nothing says it, nobody knows.
+        assert_eq!([&takes, &gives, &moves].map(are_known), [tells; 3], "{flags:?}");
+        let DataType::Array(word, 2) = &of("member").parameters[0].ty else { panic!("{:?}", of("member")) };
+        assert_eq!(**word, DataType::Number { bytes: 8, signed: false });
     }
 }

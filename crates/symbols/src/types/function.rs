@@ -82,7 +82,17 @@ impl<'d> Reading<'d> {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
         };
-        let result_in_memory = self.is_by_address(&result)?;
+        let (mut result, mut result_in_memory) = (result, false);
+        match self.passing(&result)? {
+            Passing::Value => {}
+            Passing::Address => result_in_memory = true,
+            // The address of the result may be in front of the arguments.
+            Passing::Unknown => {
+                result = DataType::Void;
+                let known = |parameter: &&mut FunctionParameter| parameter.passed == Passed::Abi;
+                parameters.iter_mut().filter(known).for_each(|parameter| parameter.passed = Passed::Unknown);
+            }
+        }
         let kept = match convention {
             Convention::Go { .. } => {
                 let (unit, at) = self.around(described)?;
@@ -117,11 +127,11 @@ impl<'d> Reading<'d> {
         })
     }
 
-    /// Whether something of this type is passed by its address, whatever its size.
-    fn is_by_address(&self, ty: &DataType) -> gimli::Result<bool> {
+    /// How something of this type is passed.
+    fn passing(&self, ty: &DataType) -> gimli::Result<Passing> {
         match ty {
-            DataType::Record { place, .. } => self.has_address(Die(*place), &mut HashSet::new()),
-            _ => Ok(false),
+            DataType::Record { place, .. } => self.passing_of(Die(*place), &mut HashSet::new()),
+            _ => Ok(Passing::Value),
         }
     }
 
@@ -129,23 +139,22 @@ impl<'d> Reading<'d> {
     /// some compilers say so. Of the others, what is seen is a destructor or a copying constructor
     /// of its own, a table of virtual functions, and the same of a base or a member (Itanium C++
     /// ABI, "Definitions": "Non-trivial for the purposes of calls").
-    fn has_address(&self, class: Die, seen: &mut HashSet<u64>) -> gimli::Result<bool> {
+    fn passing_of(&self, class: Die, seen: &mut HashSet<u64>) -> gimli::Result<Passing> {
         /// Classes that are looked at, at most.
         const CLASSES: usize = 64;
         if seen.len() == CLASSES || !seen.insert(class.0) {
-            return Ok(false);
+            return Ok(Passing::Value);
         }
         let (unit, at) = self.around(class)?;
         let entry = unit.entry(at)?;
         if let Some(convention) = Self::number(&entry, c::DW_AT_calling_convention)? {
-            return Ok(convention == u64::from(c::DW_CC_pass_by_reference.0));
+            let is_by_address = convention == u64::from(c::DW_CC_pass_by_reference.0);
+            return Ok(if is_by_address { Passing::Address } else { Passing::Value });
         }
         let class_name = self.text(&unit, &entry, c::DW_AT_name)?.unwrap_or_default();
         let class_name = class_name.split('<').next().unwrap_or_default();
-        // Before version 5, nothing may say that a constructor is `= default`, which is common.
-        let tells = unit.header.version() >= 5;
-        let mut parts = Vec::new();
-        let mut has_address = false;
+        let (mut parts, mut copies, mut deleted) = (Vec::new(), 0, 0);
+        let (mut is_by_address, mut has_own_copy) = (false, false);
         self.children(&unit, at, |child| {
             match child.tag() {
                 c::DW_TAG_subprogram if !Self::flag(child, c::DW_AT_artificial)? => {
@@ -153,32 +162,61 @@ impl<'d> Reading<'d> {
                         Self::number(child, c::DW_AT_defaulted)? == Some(c::DW_DEFAULTED_in_class.0.into());
                     let name = self.text(&unit, child, c::DW_AT_name)?;
                     let name = name.as_deref().unwrap_or_default();
-                    has_address |= !is_defaulted
-                        && (name.starts_with('~')
-                            || tells && name == class_name && self.takes_reference(&unit, child.offset(), class)?);
+                    is_by_address |= !is_defaulted && name.starts_with('~');
+                    if name == class_name && self.takes_reference(&unit, child.offset(), class)? {
+                        let is_deleted = Self::flag(child, c::DW_AT_deleted)?;
+                        copies += 1;
+                        deleted += u32::from(is_deleted);
+                        has_own_copy |= !is_defaulted && !is_deleted;
+                    }
                 }
                 c::DW_TAG_inheritance | c::DW_TAG_member if !Self::flag(child, c::DW_AT_external)? => {
                     let name = self.text(&unit, child, c::DW_AT_name)?;
-                    has_address |= name.is_some_and(|name| name.starts_with("_vptr"));
+                    is_by_address |= name.is_some_and(|name| name.starts_with("_vptr"));
                     parts.extend(self.reference(&unit, child, c::DW_AT_type)?);
                 }
                 _ => {}
             }
             Ok(())
         })?;
+        let tells = self.tells_defaulted(&unit)?;
+        // What cannot be copied or moved is not in registers, as nobody can put it there.
+        is_by_address |= copies > 0 && copies == deleted || tells && has_own_copy;
+        let mut all = match (is_by_address, has_own_copy) {
+            (true, _) => return Ok(Passing::Address),
+            (false, true) => Passing::Unknown,
+            (false, false) => Passing::Value,
+        };
         for part in parts {
-            if has_address {
-                break;
-            }
             let mut part = self.data_type(part, 0)?;
             while let DataType::Array(of, _) = part {
                 part = *of;
             }
             if let DataType::Record { place, .. } = part {
-                has_address = self.has_address(Die(place), seen)?;
+                match self.passing_of(Die(place), seen)? {
+                    Passing::Address => return Ok(Passing::Address),
+                    Passing::Unknown => all = Passing::Unknown,
+                    Passing::Value => {}
+                }
             }
         }
-        Ok(has_address)
+        Ok(all)
+    }
+
+    /// Whether the compiler says of a constructor that it is `= default`. Version 5 of DWARF has a
+    /// word for that; GCC uses the word in older versions, too, since GCC 7.
+    fn tells_defaulted(&self, unit: &Unit<'d>) -> gimli::Result<bool> {
+        if unit.header.version() >= 5 {
+            return Ok(true);
+        }
+        let mut cursor = unit.entries();
+        let Some((_, root)) = cursor.next_dfs()? else { return Ok(false) };
+        let producer = self.text(unit, root, c::DW_AT_producer)?.unwrap_or_default();
+        let mut words = producer.split_whitespace();
+        let version = words.by_ref().nth(2).and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        Ok(producer.starts_with("GNU C++")
+            && version.is_some_and(|version| version >= 7)
+            && words.all(|word| word != "-gstrict-dwarf"))
     }
 
     /// Whether a constructor takes a reference to its own class: it copies or moves.
@@ -201,7 +239,7 @@ impl<'d> Reading<'d> {
 
     /// With the places of their entries.
     fn parameters(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Vec<(Die, FunctionParameter)>> {
-        let mut parameters = Vec::new();
+        let (mut parameters, mut is_lost) = (Vec::new(), false);
         self.children(unit, at, |child| {
             if !Self::is_parameter(child)? {
                 return Ok(());
@@ -216,15 +254,30 @@ impl<'d> Reading<'d> {
             }
             let Some(place) = ty else { return Ok(()) };
             let mut ty = self.data_type(place, 0)?;
-            if self.is_by_address(&ty)? {
-                ty = DataType::Reference(Box::new(ty));
+            match self.passing(&ty)? {
+                Passing::Value => {}
+                Passing::Address => ty = DataType::Reference(Box::new(ty)),
+                // It may take one register or several.
+                Passing::Unknown => is_lost = true,
             }
-            let (name, text, passed) = (name.unwrap_or_default(), self.name(place, 0)?, Passed::Abi);
+            let passed = if is_lost { Passed::Unknown } else { Passed::Abi };
+            let (name, text) = (name.unwrap_or_default(), self.name(place, 0)?);
             parameters.push((unit.die(child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
             Ok(())
         })?;
         Ok(parameters)
     }
+}
+
+/// How a class of C++ is passed and returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Passing {
+    /// As a structure of C is.
+    Value,
+    /// The caller has it in memory, and passes the address.
+    Address,
+    /// The debug information does not say whether a copy is a call.
+    Unknown,
 }
 
 /// What a generic function of Go gets beside its parameters: a table of the types that it is for,

@@ -142,7 +142,9 @@ pub enum Passed {
     Register(u16),
     /// On the stack, so many bytes above the return address: 32-bit programs.
     Stack(u64),
-    /// The compiler does not say, and the ABI need not be right: 32-bit programs.
+    /// The debug information does not say: of 32-bit programs, whose compilers need not follow the
+    /// ABI; or a class of C++ is passed, or returned, of which nobody knows whether its copies are
+    /// calls.
     Unknown,
 }
 

@@ -134,7 +134,12 @@ impl<'d> Reading<'d> {
                 DataType::Record { name: format!("{keyword} {name}"), place: place.0 }
             }
             c::DW_TAG_enumeration_type => DataType::Enum(self.enumeration(&unit, at)?),
-            c::DW_TAG_ptr_to_member_type => bytes_of(size.unwrap_or(8)),
+            c::DW_TAG_ptr_to_member_type => {
+                let word = u64::from(unit.header.address_size());
+                // Of a function: also how far the object is moved (Itanium C++ ABI, 2.3).
+                let words = if inner(self)? == DataType::Function { 2 } else { 1 };
+                bytes_of(size.unwrap_or(words * word))
+            }
             c::DW_TAG_typedef
             | c::DW_TAG_const_type
             | c::DW_TAG_volatile_type
