@@ -4,7 +4,8 @@
 /// What follows a `%`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversion {
-    left: bool,
+    /// Blanks stand behind.
+    pub left: bool,
     plus: bool,
     blank: bool,
     alternate: bool,

@@ -115,15 +115,19 @@ impl Format {
             };
             let mut conversion = conversion.clone();
             let star = |values: &mut std::slice::Iter<'_, Printed>| match values.next() {
-                Some(Printed::Int(n)) => (*n as u64).min(4096) as usize,
-                Some(Printed::Named(n, _)) => (*n).min(4096) as usize,
+                Some(Printed::Int(n)) => *n,
+                Some(Printed::Named(n, _)) => i128::from(*n),
                 _ => 0,
             };
+            let limited = |number: u128| number.min(4096) as usize;
             if conversion.star_width {
-                conversion.width = star(&mut values);
+                let width = star(&mut values);
+                // As in C: on the left.
+                conversion.left |= width < 0;
+                conversion.width = limited(width.unsigned_abs());
             }
             if conversion.star_precision {
-                conversion.precision = Some(star(&mut values));
+                conversion.precision = u128::try_from(star(&mut values)).ok().map(limited);
             }
             let mut text = String::new();
             match (values.next(), conversion.kind) {

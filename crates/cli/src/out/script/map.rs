@@ -87,6 +87,9 @@ impl Printer {
     pub fn zero(&mut self, map: usize, maps: Maps<'_>) {
         match &self.maps[map].content {
             Content::Value(_) => {
+                if maps.entries(self.index[map]).iter().any(|entry| self.is_set(map, entry)) {
+                    self.zeroed.insert(map);
+                }
                 maps.zero(self.index[map]);
             }
             Content::Avg { .. } if self.maps[map].shared => maps.zero(self.index[map]),
@@ -203,7 +206,9 @@ impl Printer {
     fn is_set(&self, map: usize, entry: &Entry) -> bool {
         let shape = &self.maps[map];
         match &entry.value {
-            Value::One(bytes) if is_array(shape) => bytes.get(shape.content.stored()).is_some_and(|set| *set != 0),
+            Value::One(bytes) if is_array(shape) => {
+                self.zeroed.contains(&map) || bytes.get(shape.content.stored()).is_some_and(|set| *set != 0)
+            }
             Value::One(_) => true,
             Value::PerThread(_) if is_array(shape) => {
                 self.zeroed.contains(&map) || self.now(map, entry).iter().any(|word| *word != 0)
