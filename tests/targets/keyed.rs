@@ -20,6 +20,11 @@ pub struct Padded {
 }
 
 #[inline(never)]
+pub fn wide(n: u32) -> u128 {
+    black_box(u128::from(n) | 1 << 100)
+}
+
+#[inline(never)]
 pub fn choice(choice: &Option<u32>) -> u32 {
     black_box(choice).unwrap_or(1)
 }
@@ -83,6 +88,7 @@ fn on<T: Write>(fill: u8, value: T, look: impl Fn(&T) -> u64) -> u64 {
 }
 
 fn main() {
+    black_box(wide(5));
     let mut sum = 0;
     for fill in 0..10 {
         for value in [None, Some(7)] {

@@ -19,6 +19,7 @@ PROBED enum colour paint(enum colour colour) { return colour == RED ? GREEN : BL
 PROBED struct node *next_of(struct node *node) { return node->next; }
 PROBED struct pair swapped(struct pair pair) { return (struct pair){pair.b, pair.a}; }
 PROBED struct large filled(long n) { return (struct large){{n, n + 1, n + 2, n + 3, n + 4}}; }
+PROBED long filler(long n) { return filled(n).w[1]; }
 PROBED void nothing(void) {}
 static PROBED long only_here(const struct node **list, unsigned short count) { return (long)list[count - 1]->id; }
 
@@ -77,6 +78,8 @@ static long results(long n)
     return negative((int)n) + is_odd((int)n) + paint(RED) + next_of(&nodes[0])->id + pair.a + filled(n).w[4];
 }
 
+static long fillers(long n) { return filler(n); }
+
 static long locals(long n)
 {
     const struct node *list[] = {&nodes[2], &nodes[1], &nodes[0]};
@@ -130,7 +133,7 @@ static long layouts(long n)
     return n;
 }
 
-static const struct command commands[] = {{"visits", visits},   {"values", values},   {"results", results},
+static const struct command commands[] = {{"visits", visits},   {"values", values},   {"results", results}, {"fillers", fillers},
                                           {"locals", locals}, {"layouts", layouts}, {}};
 
 int main(int argc, char **argv)

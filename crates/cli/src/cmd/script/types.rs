@@ -168,6 +168,11 @@ impl Programs {
     }
 }
 
+/// Whether it is one number or address, or nothing.
+fn is_single(ty: &CType) -> bool {
+    !matches!(ty, CType::Record(_) | CType::Array(..))
+}
+
 impl Program for Programs {
     fn signature(&mut self, point: &Point) -> Result<Signature, String> {
         if point.provider == Provider::Usdt {
@@ -203,6 +208,16 @@ impl Program for Programs {
                     let same = known.parameters.iter().zip(&own.parameters).take_while(|(a, b)| a == b).count();
                     if same == 0 && known.parameters != own.parameters {
                         return Err(format!("the functions that {} means have different arguments", point.text()));
+                    }
+                    // The address of a result in memory is in front of the arguments.
+                    let is_same_abi = known.convention == own.convention
+                        && known.result_in_memory == own.result_in_memory
+                        && (known.result == own.result || is_single(&known.result) && is_single(&own.result));
+                    if !is_same_abi && !known.parameters.is_empty() {
+                        return Err(format!(
+                            "the functions that {} means have arguments at different places, as they have different results",
+                            point.text()
+                        ));
                     }
                     known.parameters.truncate(same);
                     known.kept = known.kept.iter().zip(&own.kept).map(|(a, b)| *a && *b).collect();

@@ -115,6 +115,11 @@ impl Checker<'_> {
             match (self.types.signature(point), &found) {
                 (Ok(Signature { convention: Convention::Scalars, result, .. }), _) => {
                     rust = Some(self.scalars(&result, span)?);
+                    if rust == Some(By::Unknown) && self.size(&result, span)? > u64::from(self.types.word()) {
+                        let message =
+                            format!("only the compiler knows where the result of type '{}' is", result.name());
+                        return self.error_with(span, message, "reg(\"ax\") and so on are the registers as they are");
+                    }
                     if rust == Some(By::Unknown) || found.as_ref().is_some_and(|known| *known != result) {
                         return Ok(None);
                     }
@@ -226,8 +231,11 @@ impl Checker<'_> {
                 Ok(signature) => signature,
                 Err(message) => return self.error(span, message),
             };
+            let is_same_abi = other.convention == first.convention
+                && self.has_hidden(&other, span)? == self.has_hidden(first, span)?;
             if other.parameters.get(..count) != first.parameters.get(..count)
                 || other.kept.get(..count) != first.kept.get(..count)
+                || count > 0 && !is_same_abi
             {
                 let (a, b) = (self.points[0].text(), self.points[index].text());
                 return self.error_with(
@@ -252,6 +260,18 @@ impl Checker<'_> {
         }
     }
 
+    /// Whether the caller says in front of the arguments where the result is to be.
+    fn has_hidden(&mut self, signature: &Signature, span: Span) -> Checking<bool> {
+        let convention = self.types.context().convention;
+        Ok(match &signature.result {
+            CType::Void | CType::Function | CType::Float { .. } => false,
+            _ if convention == CallingConvention::Aapcs64 => false,
+            result if convention == CallingConvention::I386 => number_type(result).is_none(),
+            _ if signature.result_in_memory => true,
+            result => self.pieces(&result.clone(), span)?.is_none(),
+        })
+    }
+
     /// Where the first `count` parameters are; if it is not the `whole` of them that is wanted,
     /// only the last must be known.
     fn places(&mut self, signature: &Signature, count: usize, whole: bool, span: Span) -> Checking<Vec<Place>> {
@@ -266,17 +286,10 @@ impl Checker<'_> {
         if let Convention::Go { registers } = signature.convention {
             return self.go_places(signature, count, registers, span);
         }
+        let hidden = self.has_hidden(signature, span)?;
         let context = self.types.context();
         let is_short = context.convention == CallingConvention::I386;
         let is_aapcs = context.convention == CallingConvention::Aapcs64;
-        // The caller says where the result is to be.
-        let hidden = match &signature.result {
-            CType::Void | CType::Function | CType::Float { .. } => false,
-            _ if is_aapcs => false,
-            result if is_short => number_type(result).is_none(),
-            _ if signature.result_in_memory => true,
-            result => self.pieces(&result.clone(), span)?.is_none(),
-        };
         let (mut integers, mut floats) = (usize::from(hidden && !is_short), 0);
         let mut taken = Taken { integers, floats, stack: 8 * u64::from(context.words_before_arguments()) };
         let mut lost: Option<(String, String)> = None;
