@@ -12,8 +12,8 @@ architecture=${1:?$usage}
 folder=${2:?$usage}
 part=${3:?$usage}
 case $architecture in
-    arm64) kernels=linux-image-cloud-arm64 binutils=binutils-aarch64-linux-gnu ;;
-    armhf) kernels=linux-image-armmp binutils=binutils-arm-linux-gnueabihf ;;
+    arm64) kernels=linux-image-cloud-arm64 binutils=(binutils-aarch64-linux-gnu libgprofng0) ;;
+    armhf) kernels=linux-image-armmp binutils=(binutils-arm-linux-gnueabihf) ;;
     *) echo "no guest of $architecture: arm64 or armhf" >&2; exit 2 ;;
 esac
 case $part in
@@ -28,9 +28,9 @@ case $part in
         ) ;;
     tests)
         packages=(
-            bash binutils "$binutils" procps python3-minimal python3.11-minimal strace bsdutils util-linux
+            bash binutils "${binutils[@]}" procps python3-minimal python3.11-minimal strace bsdutils util-linux
             libpython3.11-minimal libpython3.11-stdlib
-            binutils-common libbinutils libblkid1 libcap-ng0 libctf0 libctf-nobfd0 libbz2-1.0 libexpat1 libffi8 libgprofng0 libjansson4
+            binutils-common libbinutils libblkid1 libcap-ng0 libctf0 libctf-nobfd0 libbz2-1.0 libexpat1 libffi8 libjansson4
             liblzma5 libmount1 libncursesw6 libpcre2-8-0 libproc2-0 libselinux1 libsmartcols1 libsqlite3-0 libssl3
             libsystemd0 libtinfo6 libudev1 libunwind8 libuuid1 libzstd1 libcap2 libgcrypt20 libgpg-error0 liblz4-1 zlib1g
             libc-bin libc6 libgcc-s1 libstdc++6

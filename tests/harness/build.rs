@@ -201,7 +201,7 @@ const RECIPES: &[Recipe] = &[
 ];
 
 /// Sources for x86 alone: with its assembly, or the names of its registers in signal frames and in
-/// `struct pt_regs`, which programs for arm64 do not have.
+/// `struct pt_regs`, which programs for Arm do not have.
 const X86: &[&str] = &[
     "bench.c",
     "change.bpf.c",
@@ -295,51 +295,84 @@ fn build(recipe: &Recipe, compiler: &[&str], dir: &Path) {
     std::fs::rename(&half, dir.join(recipe.name)).expect("same directory");
 }
 
-/// Builds all programs that can be built for arm64 into a folder, which [`BUILT`] names where they
-/// run.
+/// How programs are built for another machine.
+pub struct Cross {
+    /// The name of its folders, and of the programs of its compiler.
+    pub triplet: &'static str,
+    /// What eBPF objects for it are told.
+    bpf: &'static [&'static str],
+    /// Programs, or first sources, that are not for it, besides those for x86 alone.
+    left_out: &'static [&'static str],
+}
+
+pub static ARM64: Cross = Cross {
+    triplet: "aarch64-linux-gnu",
+    bpf: &["-D__TARGET_ARCH_arm64", "-I/usr/aarch64-linux-gnu/include"],
+    left_out: &[],
+};
+
+/// A program cannot set the thread pointer there, which `based.c` does. `torture.c` and `distant.S`
+/// have assembly that is not written for it. Its C library has no start files for static programs
+/// at any address. The headers of libbpf have the fifth argument in a register, where those on the
+/// stack begin.
+pub static ARM32: Cross = Cross {
+    triplet: "arm-linux-gnueabihf",
+    bpf: &["-D__TARGET_ARCH_arm", "-I/usr/arm-linux-gnueabihf/include"],
+    left_out: &["based.c", "counts-static-pie", "distant.S", "torture.c", "typed.bpf.c"],
+};
+
+/// Builds all programs that can be built for another machine into a folder, which [`BUILT`] names
+/// where they run.
 ///
 /// # Panics
 /// If a compiler refuses one.
-pub fn build_for_arm64(dir: &Path) {
+pub fn build_for(cross: &Cross, dir: &Path) {
     let newest = newest_source();
     let is_old = |recipe: &Recipe| {
         !dir.join(recipe.name).metadata().and_then(|m| m.modified()).is_ok_and(|built| built > newest)
     };
     let all = RECIPES.iter().filter(|recipe| is_old(recipe));
-    let work: Vec<_> = all.filter_map(|recipe| Some((recipe, for_arm64(recipe)?))).collect();
+    let work: Vec<_> = all.filter_map(|recipe| Some((recipe, cross.compiler(recipe)?))).collect();
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((recipe, compiler)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    build(recipe, compiler, dir);
+                    let compiler: Vec<&str> = compiler.iter().map(String::as_str).collect();
+                    build(recipe, &compiler, dir);
                 }
             });
         }
     });
 }
 
-/// The compiler for arm64; `None` if there is none for this program.
-fn for_arm64(recipe: &Recipe) -> Option<Vec<&'static str>> {
-    // The cross compiler comes with the C library alone.
-    if X86.contains(&recipe.sources[0]) || !recipe.libraries.is_empty() {
-        return None;
-    }
-    let [compiler, options @ ..] = recipe.compiler else { return None };
-    let mut all = match *compiler {
-        "cc" => vec!["aarch64-linux-gnu-gcc"],
-        "c++" | "g++" => vec!["aarch64-linux-gnu-g++"],
-        "clang" if options.contains(&"bpf") => {
-            vec!["clang", "-D__TARGET_ARCH_arm64", "-I/usr/aarch64-linux-gnu/include"]
+impl Cross {
+    /// The compiler and its options; `None` if there is none for this program.
+    fn compiler(&self, recipe: &Recipe) -> Option<Vec<String>> {
+        // The cross compiler comes with the C library alone.
+        let source = &recipe.sources[0];
+        let is_left_out = self.left_out.contains(source) || self.left_out.contains(&recipe.name);
+        if X86.contains(source) || is_left_out || !recipe.libraries.is_empty() {
+            return None;
         }
-        _ => return None,
-    };
-    let is_x86 = |option: &str| ["-D__TARGET_ARCH_x86", "-I/usr/include/x86_64-linux-gnu"].contains(&option);
-    let is_x86 =
-        |option: &str| is_x86(option) || option.starts_with("-fcf-protection") || option.contains("indirect-branch");
-    all.extend(options.iter().filter(|option| !is_x86(option)));
-    Some(all)
+        let [compiler, options @ ..] = recipe.compiler else { return None };
+        let mut all = match *compiler {
+            "cc" => vec![format!("{}-gcc", self.triplet)],
+            "c++" | "g++" => vec![format!("{}-g++", self.triplet)],
+            "clang" if options.contains(&"bpf") => {
+                ["clang"].iter().chain(self.bpf).map(|word| (*word).to_owned()).collect()
+            }
+            _ => return None,
+        };
+        let is_x86 = |option: &str| {
+            ["-D__TARGET_ARCH_x86", "-I/usr/include/x86_64-linux-gnu"].contains(&option)
+                || option.starts_with("-fcf-protection")
+                || option.contains("indirect-branch")
+        };
+        all.extend(options.iter().filter(|option| !is_x86(option)).map(|option| (*option).to_owned()));
+        Some(all)
+    }
 }
 
 /// Makes a compiler one for 32-bit programs, which find their loader and libraries where the cross

@@ -50,6 +50,13 @@ __asm__(".pushsection .text\n"
         ".globl raw_call\n.type raw_call, @function\nraw_call:\n.cfi_startproc\n"
         "mov x8, x0\nmov x0, x1\nmov x1, x2\nmov x2, x3\nmov x3, x4\nmov x4, x5\nmov x5, x6\nsvc 0\nret\n"
         ".cfi_endproc\n.size raw_call, . - raw_call\n.popsection");
+#elif defined __arm__
+__asm__(".pushsection .text\n.syntax unified\n.thumb\n.thumb_func\n"
+        ".globl raw_call\n.type raw_call, %function\nraw_call:\n.cfi_startproc\n"
+        "push {r4, r5, r7, lr}\n.cfi_adjust_cfa_offset 16\n.cfi_rel_offset lr, 12\n"
+        "mov r7, r0\nmov r0, r1\nmov r1, r2\nmov r2, r3\nldr r3, [sp, #16]\nldr r4, [sp, #20]\nldr r5, [sp, #24]\n"
+        "svc 0\npop {r4, r5, r7, pc}\n"
+        ".cfi_endproc\n.size raw_call, . - raw_call\n.popsection");
 #else
 __asm__(".pushsection .text\n"
         ".globl raw_call\n.type raw_call, @function\nraw_call:\n.cfi_startproc\n"

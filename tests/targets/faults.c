@@ -424,6 +424,11 @@ asm(".text\n.globl on_stack\n.globl held\n.type on_stack,@function\non_stack: st
     " .skip 0x5d0\n1: blr x1\n mov sp, x29\n ldp x29, x30, [sp], #16\n ret\n.size on_stack,.-on_stack\n"
     ".type held,@function\nheld: stp x29, x30, [sp, #-16]!\n sub sp, sp, #0x800\n bl next\n add sp, sp, #0x800\n"
     " ldp x29, x30, [sp], #16\n ret\n.size held,.-held\n");
+#elif defined __arm__
+asm(".text\n.syntax unified\n.arm\n.globl on_stack\n.globl held\n.type on_stack,%function\non_stack: push {r4, lr}\n mov r4, sp\n"
+    " mov sp, r0\n b 1f\n .p2align 11\n .skip 0x5cc\n1: blx r1\n mov sp, r4\n pop {r4, pc}\n.size on_stack,.-on_stack\n"
+    ".type held,%function\nheld: push {r4, lr}\n sub sp, sp, #0x800\n bl next\n add sp, sp, #0x800\n"
+    " pop {r4, pc}\n.size held,.-held\n");
 #else
 asm(".text\n.type on_stack,@function\non_stack: push %ebp\n mov %esp,%ebp\n mov 12(%ebp),%eax\n mov 8(%ebp),%esp\n jmp 1f\n"
     " .p2align 11\n .skip 0x5ce,0x90\n1: call *%eax\n leave\n ret\n.size on_stack,.-on_stack\n"

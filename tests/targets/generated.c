@@ -34,6 +34,10 @@ static void (*generate(size_t at, const char *name))(void)
     /* stp x29, x30, [sp, #-16]!; mov x29, sp; ldr x16, callee; blr x16; ldp x29, x30, [sp], #16; ret */
     uint32_t code[] = {0xa9bf7bfd, 0x910003fd, 0x58000090, 0xd63f0200, 0xa8c17bfd, 0xd65f03c0, 0, 0};
     memcpy(code + 6, &callee, sizeof callee);
+#elif defined __arm__
+    /* push {fp, lr}; mov fp, sp; ldr ip, callee; blx ip; pop {fp, pc} */
+    uint32_t code[] = {0xe92d4800, 0xe1a0b00d, 0xe59fc004, 0xe12fff3c, 0xe8bd8800, 0};
+    memcpy(code + 5, &callee, sizeof callee);
 #endif
     mprotect(room, ROOM, PROT_READ | PROT_WRITE);
     memcpy(room + at, code, sizeof code);

@@ -179,6 +179,10 @@ static long cleared(uint64_t flags)
     register long number __asm__("x8") = 435, first __asm__("x0") = (long)&args, second __asm__("x1") = sizeof args;
     __asm__ volatile("svc 0" : "+r"(first) : "r"(number), "r"(second) : "memory");
     pid = first;
+#elif defined __arm__
+    register long number __asm__("r7") = 435, first __asm__("r0") = (long)&args, second __asm__("r1") = sizeof args;
+    __asm__ volatile("svc 0" : "+r"(first) : "r"(number), "r"(second) : "memory");
+    pid = first;
 #else
     __asm__ volatile("mov $435,%%eax\n\tint $0x80" : "=a"(pid) : "b"(&args), "c"(sizeof args) : "memory");
 #endif

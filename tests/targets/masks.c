@@ -179,6 +179,9 @@ static long frames(long n)
 #ifdef __aarch64__
 #define BREAKPOINT "brk #1"
 #define STEP_OVER(context) (((ucontext_t *)(context))->uc_mcontext.pc += 4)
+#elif defined __arm__
+#define BREAKPOINT ".inst.n 0xde01" /* udf #1 */
+#define STEP_OVER(context) (((ucontext_t *)(context))->uc_mcontext.arm_pc += 2)
 #else
 #define BREAKPOINT "int3"
 #define STEP_OVER(context) ((void)(context))

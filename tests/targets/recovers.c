@@ -14,6 +14,9 @@
 #ifdef __aarch64__
 #define IP(context) ((context)->uc_mcontext.pc)
 enum { FAULTING = 4 };
+#elif defined __arm__
+#define IP(context) ((context)->uc_mcontext.arm_pc)
+enum { FAULTING = 4 };
 #elif defined __x86_64__
 #define IP(context) ((context)->uc_mcontext.gregs[REG_RIP])
 enum { FAULTING = 2 };
@@ -42,6 +45,8 @@ static void *work(void *arg) {
         int *nowhere = NULL;
 #ifdef __aarch64__
         __asm__ volatile("ldr %0, [%0]" : "+r"(nowhere) : : "memory");
+#elif defined __arm__
+        __asm__ volatile("ldr.w %0, [%0]" : "+r"(nowhere) : : "memory");
 #elif defined __x86_64__
         __asm__ volatile("movl (%%rax), %%eax" : "+a"(nowhere) : : "memory");
 #else

@@ -29,7 +29,7 @@ static long lock(long errors)
         ALLOW(SYS_exit_group),
         ALLOW(SYS_rt_sigreturn),
         ALLOW(SYS_lseek),
-#ifdef __i386__
+#if defined __i386__ || defined __arm__
         ALLOW(SYS_sigreturn),
         ALLOW(SYS_fstatat64),
         ALLOW(SYS__llseek),

@@ -8,6 +8,8 @@
 
 #ifdef __aarch64__
 #define IP(context) ((context)->uc_mcontext.pc)
+#elif defined __arm__
+#define IP(context) ((context)->uc_mcontext.arm_pc)
 #elif defined __x86_64__
 #define IP(context) ((context)->uc_mcontext.gregs[REG_RIP])
 #else

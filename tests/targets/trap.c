@@ -17,6 +17,10 @@ static volatile long own, wrong;
 #define BREAKPOINT "brk #1"
 enum { CODE = TRAP_BRKPT };
 #define STEP_OVER(context) (((ucontext_t *)(context))->uc_mcontext.pc += 4)
+#elif defined __arm__
+#define BREAKPOINT ".inst.n 0xde01" /* udf #1 */
+enum { CODE = TRAP_BRKPT };
+#define STEP_OVER(context) (((ucontext_t *)(context))->uc_mcontext.arm_pc += 2)
 #else
 #define BREAKPOINT "int3"
 enum { CODE = SI_KERNEL };

@@ -25,6 +25,14 @@ static int answer __attribute__((used)) = 77;
 #define CONSTANT "-9"
 #define ONE_REGISTER "r"
 #define OTHER_REGISTER "r"
+#elif defined __arm__
+#define ADDRESS ".4byte"
+#define LONG "4"
+#define VARIABLE "[%3]"
+#define NARROW "%1"
+#define CONSTANT "#-9"
+#define ONE_REGISTER "r"
+#define OTHER_REGISTER "r"
 #else
 #define ADDRESS ".4byte"
 #define LONG "4"
@@ -69,6 +77,10 @@ PROBED long twice(long n)
 #ifdef __aarch64__
 long first(long n);
 asm(".text\n.type first,@function\nfirst:\n" TEXT("first", "demo_semaphore", "8@x0") "add x0, x0, #1\nret\n.size first,.-first");
+#elif defined __arm__
+long first(long n);
+asm(".text\n.syntax unified\n.thumb\n.thumb_func\n.type first,%function\nfirst:\n" TEXT("first", "demo_semaphore", "4@r0")
+    "adds r0, r0, #1\nbx lr\n.size first,.-first");
 #else
 __attribute__((naked)) PROBED long first(long n)
 {

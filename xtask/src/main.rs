@@ -1,8 +1,8 @@
-//! Developer commands: `cargo xtask setup`, `test`, `arm64`, `bench`, `coverage`, `random`,
-//! `rules`, `rack`, `fuzz` and `guest`.
+//! Developer commands: `cargo xtask setup`, `test`, `arm64`, `arm32`, `bench`, `coverage`,
+//! `random`, `rules`, `rack`, `fuzz` and `guest`.
 #![forbid(unsafe_code)]
 
-mod arm64;
+mod arm;
 mod bench;
 mod coverage;
 mod dependencies;
@@ -25,9 +25,10 @@ usage: cargo xtask COMMAND
   test [--quick]      everything that must hold: format, lints, build, all tests, the oldest compiler
                       --quick: neither setup nor the oldest compiler
   test --only TOPIC   the tests of a crate (`--only lang`), or the scenario tests whose names contain TOPIC
-  arm64 [--all] [FILTER]...
-                      the scenario tests in the arm64 guest: those whose names contain a FILTER. SIDESTEP_BIN_ARM64 names
-                      a tool to test. --all: also those that are left out, see arm64/left_out.rs
+  arm64|arm32 [--all] [FILTER]...
+                      the scenario tests in the guest of that architecture: those whose names contain a FILTER.
+                      SIDESTEP_BIN_ARM64 and SIDESTEP_BIN_ARM32 name a tool to test. --all: also those that are left
+                      out, see arm/arm64.rs and arm/arm32.rs
   bench [PART]... [--write]
                       what a probe hit costs, as tables; --write puts them into docs/bench.md. Parts:
                       hits        by the first instruction of the function, with kernel probes and bpftrace
@@ -65,9 +66,9 @@ fn main() -> ExitCode {
         ["test", "--quick"] => test::test(true),
         ["test", "--only", topic] => test::only(topic),
         ["timed", ref command @ ..] => test::timed(command),
-        ["arm64", ref words @ ..] => {
-            let Some(wanted) = arm64::Wanted::parse(words) else { return usage() };
-            arm64::arm64(&wanted)
+        [name @ ("arm64" | "arm32"), ref words @ ..] => {
+            let Some(wanted) = arm::Wanted::parse(words) else { return usage() };
+            arm::test(if name == "arm64" { &arm::ARM64 } else { &arm::ARM32 }, &wanted)
         }
         ["bench", ref parts @ ..] => {
             let names: Vec<&str> = parts.iter().copied().filter(|word| *word != "--write").collect();

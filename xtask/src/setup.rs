@@ -19,6 +19,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gcc-arm-linux-gnueabihf", "arm32 target programs, and the linker of the tool for arm32"),
     ("libc6-dev-armhf-cross", "the C library of those"),
     ("libc6-armhf-cross", "arm32 code to analyse, and what the programs of the guest load"),
+    ("g++-arm-linux-gnueabihf", "those in C++"),
     ("libstdc++6-armhf-cross", "what C++ programs of the guest load"),
     ("binutils", "linking the agent; objdump, readelf and nm as oracles"),
     ("musl-tools", "target programs with musl"),
@@ -72,14 +73,14 @@ pub const TARGET_32: &str = "i686-unknown-linux-gnu";
 /// What the build for arm64 is compiled for.
 pub const TARGET_ARM64: &str = "aarch64-unknown-linux-gnu";
 
+/// What the build for arm32 is compiled for.
+pub const TARGET_ARM32: &str = "armv7-unknown-linux-gnueabihf";
+
 /// Installs what is missing.
 pub fn setup() -> Result<()> {
     packages()?;
     rust_targets()
 }
-
-/// What the build for arm32 is compiled for.
-const TARGET_ARM32: &str = "armv7-unknown-linux-gnueabihf";
 
 /// What the agent is compiled for there; see `crates/engine/build.rs`.
 const AGENT_ARM64: &str = "aarch64-unknown-none-softfloat";

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{arm64, dependencies, setup};
+use crate::arm::{self, Architecture, Wanted};
+use crate::{dependencies, setup};
 
 /// For 32-bit programs that load libraries, which a 64-bit system has where the cross compiler has
 /// them.
@@ -73,7 +74,7 @@ pub fn test(quick: bool) -> Result<bool> {
     tally.step("examples of the library for 32-bit programs", dynamic("build").arg("--examples"));
     let tests = ["--no-fail-fast", "--lib", "--test", "examples", "--test", "programs"];
     tally.tests(dynamic("test").args(tests))?;
-    tally.arm64();
+    tally.guest(&arm::ARM64);
     if !quick {
         tally.oldest_compiler();
     }
@@ -188,17 +189,18 @@ impl Tally {
         Ok(())
     }
 
-    /// The scenario tests in the arm64 guest.
-    fn arm64(&mut self) {
-        let begun = begin("tests in the arm64 guest");
-        match arm64::run(&arm64::Wanted::tested()) {
+    /// The scenario tests in a guest.
+    fn guest(&mut self, architecture: &Architecture) {
+        let name = architecture.name;
+        let begun = begin(&format!("tests in the {name} guest"));
+        match arm::run(architecture, &Wanted::tested(architecture)) {
             Ok(results) => {
                 self.passed += results.passed;
-                for name in results.failed {
-                    self.fail(format!("test {name} on arm64"));
+                for test in results.failed {
+                    self.fail(format!("test {test} on {name}"));
                 }
             }
-            Err(error) => self.fail(format!("tests in the arm64 guest: {error:#}")),
+            Err(error) => self.fail(format!("tests in the {name} guest: {error:#}")),
         }
         end(begun);
     }

@@ -1,5 +1,7 @@
-//! The scenario tests in the arm64 guest: `cargo xtask arm64`.
+//! The scenario tests in the guests: `cargo xtask arm64`, `cargo xtask arm32`.
 
+mod arm32;
+mod arm64;
 mod left_out;
 
 use std::io::{self, Write};
@@ -8,39 +10,37 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sidestep_tests::build;
+use sidestep_tests::build::{self, Cross};
 
-use crate::guest::{ARM64, Guest};
-use crate::setup::TARGET_ARM64;
+use crate::guest::{self, Guest};
 use crate::test::{cargo, checkout, release_binary};
+pub use arm32::ARM32;
+pub use arm64::ARM64;
+use left_out::LeftOut;
+
+/// What differs between the two.
+pub struct Architecture {
+    pub name: &'static str,
+    guest: &'static guest::Architecture,
+    /// MiB of the guest.
+    memory: u32,
+    /// What Rust code is compiled for.
+    target: &'static str,
+    /// How the programs of `tests/targets` are built.
+    programs: &'static Cross,
+    /// The program of qemu-user, which asks the tests for their names.
+    emulator: &'static str,
+    /// The variable that names a tool to test.
+    tool: &'static str,
+    /// Parts of the names of tests that `cargo xtask test` runs.
+    tested: &'static [&'static str],
+    left_out: LeftOut,
+}
 
 /// Tests at a time: two processors, and tests that wait.
 const JOBS: u32 = 3;
 /// Seconds for one test.
 const LIMIT: u32 = 600;
-
-/// Modules and tests that `cargo xtask test` runs: they are all right on arm64, and take three
-/// minutes together. What else is not left out is for `cargo xtask arm64`;
-/// `docs/internals/arm64.md` says what is not right yet.
-const TESTED: [&str; 17] = [
-    "bcc_trace::",
-    "carried::",
-    "counts::",
-    "errors::",
-    "events::",
-    "faults::every_",
-    "imports::",
-    "info::",
-    "limits::",
-    "listing::",
-    "members::",
-    "printed::",
-    "records::",
-    "spawn::",
-    "trap::",
-    "typed::",
-    "usdt::",
-];
 
 /// What is asked for.
 #[derive(Default)]
@@ -53,8 +53,8 @@ pub struct Wanted {
 
 impl Wanted {
     /// What `cargo xtask test` asks for.
-    pub fn tested() -> Wanted {
-        Wanted { filters: TESTED.iter().map(|module| (*module).to_owned()).collect(), all: false }
+    pub fn tested(architecture: &Architecture) -> Wanted {
+        Wanted { filters: architecture.tested.iter().map(|module| (*module).to_owned()).collect(), all: false }
     }
 
     /// Reads `--all` and the filters.
@@ -81,40 +81,40 @@ pub struct Results {
     pub failed: Vec<String>,
     /// Tests that found something missing.
     pub skipped: u64,
-    /// Tests that are not for arm64.
+    /// Tests that are not for this architecture.
     pub left_out: u64,
 }
 
 /// Builds everything, boots the guest and runs the tests in it. True if nothing failed.
-pub fn arm64(wanted: &Wanted) -> Result<bool> {
-    let results = run(wanted)?;
+pub fn test(architecture: &Architecture, wanted: &Wanted) -> Result<bool> {
+    let results = run(architecture, wanted)?;
     println!("{} passed, {} failed", results.passed, results.failed.len());
     Ok(results.failed.is_empty())
 }
 
 /// The same, for a sum.
-pub fn run(wanted: &Wanted) -> Result<Results> {
-    let folder = build::target_dir().join("arm64");
+pub fn run(architecture: &Architecture, wanted: &Wanted) -> Result<Results> {
+    let folder = build::target_dir().join(architecture.name);
     let targets = folder.join("targets");
     std::fs::create_dir_all(&targets).with_context(|| folder.display().to_string())?;
-    let tool = match std::env::var_os("SIDESTEP_BIN_ARM64") {
+    let tool = match std::env::var_os(architecture.tool) {
         Some(tool) => tool.into(),
-        None => tool()?,
+        None => architecture.tool()?,
     };
-    strip(&tool, &folder.join("sidestep"))?;
+    architecture.strip(&tool, &folder.join("sidestep"))?;
     let tests = folder.join("scenario");
-    strip(&test_program()?, &tests)?;
-    build::build_for_arm64(&targets);
+    architecture.strip(&architecture.test_program()?, &tests)?;
+    build::build_for(architecture.programs, &targets);
 
     let mut results = Results::default();
-    let mut names = list(&tests)?;
-    left_out::check(&names)?;
+    let mut names = architecture.list(&tests)?;
+    architecture.check_left_out(&names)?;
     names.retain(|name| wanted.has(name));
     let all = names.len();
-    names.retain(|name| wanted.all || left_out::why(name).is_none());
+    names.retain(|name| wanted.all || !architecture.leaves_out(name));
     results.left_out = (all - names.len()) as u64;
     let count = names.len();
-    ensure!(count > 0, "no test for arm64 has such a name");
+    ensure!(count > 0, "no test for {} has such a name", architecture.name);
     std::fs::write(folder.join("names"), names.join("\n") + "\n")?;
     std::fs::write(folder.join("run.sh"), include_str!("run.sh"))?;
 
@@ -124,9 +124,9 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
     let checkout = checkout().canonicalize()?;
     added.extend(["tests/specs", "tests/targets"].map(|name| (checkout.join(name), checkout.join(name))));
     let guest = Guest {
-        architecture: &ARM64,
+        architecture: architecture.guest,
         cpus: 2,
-        memory: 3072,
+        memory: architecture.memory,
         timeout: Duration::from_secs(30 * 60),
         added,
         parts: vec!["programs", "tests"],
@@ -140,7 +140,8 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
     let mut lines = Lines { results: &mut results, out: io::stdout(), rest: Vec::new() };
     let ended = guest.run(&mut lines)?;
     println!(
-        "arm64: {} passed, {} failed, {} skipped, {} left out, in {} s",
+        "{}: {} passed, {} failed, {} skipped, {} left out, in {} s",
+        architecture.name,
         results.passed,
         results.failed.len(),
         results.skipped,
@@ -155,40 +156,44 @@ pub fn run(wanted: &Wanted) -> Result<Results> {
     Ok(results)
 }
 
-/// The release build of the tool.
-fn tool() -> Result<PathBuf> {
-    let mut command = cargo();
-    command.args(["build", "--release", "--locked", "--package", "sidestep-cli", "--target", TARGET_ARM64]);
-    ensure!(command.status()?.success(), "the tool does not build for arm64");
-    Ok(release_binary(Some(TARGET_ARM64)))
-}
+impl Architecture {
+    /// The release build of the tool.
+    fn tool(&self) -> Result<PathBuf> {
+        let mut command = cargo();
+        command.args(["build", "--release", "--locked", "--package", "sidestep-cli", "--target", self.target]);
+        ensure!(command.status()?.success(), "the tool does not build for {}", self.name);
+        Ok(release_binary(Some(self.target)))
+    }
 
-/// The program with the scenario tests.
-fn test_program() -> Result<PathBuf> {
-    let mut command = cargo();
-    command.args(["test", "--no-run", "--locked", "--package", "sidestep-tests", "--test", "scenario"]);
-    let output = command.args(["--target", TARGET_ARM64, "--message-format", "json-render-diagnostics"]);
-    let output = output.stderr(std::process::Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "the tests do not build for arm64");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let path = text.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
-    Ok(path.context("cargo names no test program")?.0.into())
-}
+    /// The program with the scenario tests.
+    fn test_program(&self) -> Result<PathBuf> {
+        let mut command = cargo();
+        command.args(["test", "--no-run", "--locked", "--package", "sidestep-tests", "--test", "scenario"]);
+        let output = command.args(["--target", self.target, "--message-format", "json-render-diagnostics"]);
+        let output = output.stderr(std::process::Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "the tests do not build for {}", self.name);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let path = text.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
+        Ok(path.context("cargo names no test program")?.0.into())
+    }
 
-fn strip(from: &Path, to: &Path) -> Result<()> {
-    let status = Command::new("aarch64-linux-gnu-strip").arg("-o").arg(to).arg(from).status();
-    ensure!(status.context("aarch64-linux-gnu-strip")?.success(), "strip {}", from.display());
-    Ok(())
-}
+    fn strip(&self, from: &Path, to: &Path) -> Result<()> {
+        let strip = format!("{}-strip", self.programs.triplet);
+        let status = Command::new(&strip).arg("-o").arg(to).arg(from).status();
+        ensure!(status.context(strip)?.success(), "strip {}", from.display());
+        Ok(())
+    }
 
-/// The names of all tests.
-fn list(tests: &Path) -> Result<Vec<String>> {
-    let output = Command::new("qemu-aarch64").arg(tests).args(["--list", "--format", "terse"]).output();
-    let output = output.context("qemu-aarch64: cargo xtask setup installs it")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let names: Vec<String> = text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect();
-    ensure!(!names.is_empty(), "{} lists no tests: {}", tests.display(), String::from_utf8_lossy(&output.stderr));
-    Ok(names)
+    /// The names of all tests.
+    fn list(&self, tests: &Path) -> Result<Vec<String>> {
+        let output = Command::new(self.emulator).arg(tests).args(["--list", "--format", "terse"]).output();
+        let output = output.with_context(|| format!("{}: cargo xtask setup installs it", self.emulator))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let names: Vec<String> =
+            text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect();
+        ensure!(!names.is_empty(), "{} lists no tests: {}", tests.display(), String::from_utf8_lossy(&output.stderr));
+        Ok(names)
+    }
 }
 
 /// Passes on what the guest prints, and counts.
