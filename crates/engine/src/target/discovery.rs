@@ -321,18 +321,24 @@ impl Found {
                 read_array(process, Va(at), newest.into())?
             }
         };
+        let mut has_site = vec![false; descs.len()];
         let site = |(index, entry): (usize, JournalEntry)| {
             let mut probes = Vec::new();
             // Older ones have smaller numbers: whatever is in the memory, this ends.
             let mut next = entry.newest;
-            while let Some(desc) = next.checked_sub(1).and_then(|number| descs.get(number as usize)) {
-                probes.push((next - 1, *desc));
-                next = desc.older.min(next - 1);
+            while let Some(number) = next.checked_sub(1) {
+                let Some(desc) = descs.get(number as usize) else { break };
+                // A probe is at one site: else a chain could be copied for each entry.
+                if std::mem::replace(&mut has_site[number as usize], true) {
+                    return Err(SessionError::Damaged { pid: process.pid() });
+                }
+                probes.push((number, *desc));
+                next = desc.older.min(number);
             }
             probes.reverse();
-            Site { index, entry, probes }
+            Ok(Site { index, entry, probes })
         };
-        Ok(journal.into_iter().enumerate().map(site).collect())
+        journal.into_iter().enumerate().map(site).collect()
     }
 
     /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they
