@@ -14,7 +14,7 @@ pub(crate) const PAGE: u64 = 4096;
 /// Is there little address space, in the target and in the controller?
 const SMALL: bool = ADDRESS_END <= 1 << 32;
 /// Upper bound of the shared region: it is sparse, but it counts as address space.
-const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
+pub(crate) const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 /// Most threads that get cells of their own.
 pub(crate) const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.

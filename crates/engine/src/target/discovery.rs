@@ -12,7 +12,7 @@ use sidestep_wire::header::{MAGIC, VERSION};
 use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
-use crate::memory::layout::SLOTS_MAX;
+use crate::memory::layout::{SHARED_MAX, SLOTS_MAX};
 use crate::memory::raw::{Plain, from_bytes};
 use crate::target::regions;
 use crate::target::remote::{Room, mappings};
@@ -345,6 +345,11 @@ impl Found {
     /// are now.
     pub fn counts(&self, process: &Process, probes: u32) -> Result<Vec<(u64, u64)>, SessionError> {
         let Cells { slots: (first, stride), used, cells, missed, .. } = self.cells;
+        // Both numbers come from the target.
+        let bytes = u64::from(used) * u64::from(probes) * size_of::<u64>() as u64;
+        if u64::from(used) > SLOTS_MAX || bytes > SHARED_MAX {
+            return Err(SessionError::Damaged { pid: process.pid() });
+        }
         let words = |off| read_array::<u64>(process, Va(self.shared_va.0.wrapping_add(off)), probes.into());
         let mut counts: Vec<(u64, u64)> = words(missed)?.into_iter().map(|missed| (0, missed)).collect();
         for slot in 0..u64::from(used) {
