@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 
 use sidestep_isa::Va;
 use sidestep_sys::Stopped;
@@ -16,7 +15,7 @@ use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::error::SessionError;
 use crate::memory::layout::PAGE;
-use crate::target::discovery::{Found, read_array, states};
+use crate::target::discovery::{Found, shadow_entries};
 use crate::target::thread_positions::{Place, Position};
 
 /// So far above the stack pointer the code of a session may have put an address that it works with.
@@ -32,16 +31,8 @@ struct Watched {
 impl Watched {
     fn by(stopped: &Stopped, found: &Found) -> Result<Watched, SessionError> {
         let mut slots: HashMap<u64, Vec<(Va, ShadowEntry)>> = HashMap::new();
-        for (_, state) in states(stopped.process(), found.private_va)? {
-            let len = AtomicU64::into_inner(state.shadow_len).min(state.shadow_cap);
-            if state.shadow == 0 || len == 0 {
-                continue;
-            }
-            let entries = read_array::<ShadowEntry>(stopped.process(), Va(state.shadow), len)?;
-            for (index, entry) in entries.into_iter().enumerate().filter(|(_, entry)| entry.slot != 0) {
-                let at = Va(state.shadow + (index * size_of::<ShadowEntry>()) as u64);
-                slots.entry(entry.slot).or_default().push((at, entry));
-            }
+        for (at, entry) in shadow_entries(stopped.process(), found.private_va)? {
+            slots.entry(entry.slot).or_default().push((at, entry));
         }
         // Several entries may name one stack slot: probes on one frame, or a dead one and its
         // successor.
