@@ -420,6 +420,15 @@ pub struct MapEntry {
     pub pad: u32,
 }
 
+impl MapEntry {
+    /// Run-time addresses of the mapping, as far as there are addresses: the numbers may come from
+    /// the target.
+    #[must_use]
+    pub const fn range(&self) -> Range<u64> {
+        self.addr..self.addr.saturating_add(self.len)
+    }
+}
+
 /// What a mapping is for.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

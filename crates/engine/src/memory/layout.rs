@@ -88,7 +88,7 @@ const CALLS_LEN: u64 = LIST_LEN + DATA_LEN;
 pub(crate) const LIST_LEN: u64 = 8 * 1024;
 const DATA_LEN: u64 = 8 * 1024;
 /// Mapping list entries: slabs, pages of stubs, and shadow stacks that the agent had to grow.
-const MAPS_CAP: u64 = 16 * 1024;
+pub(crate) const MAPS_CAP: u64 = 16 * 1024;
 
 impl Layout {
     /// Lays out the regions. `None`: it would be more than [`SHARED_MAX`].

@@ -112,7 +112,7 @@ pub(crate) fn in_flight(
     for other in others {
         theirs.extend(other.mappings(stopped.process())?.into_iter().filter(|m| is_code(m.kind)));
     }
-    for position in positions.iter().filter(|p| theirs.iter().any(|m| (m.addr..m.addr + m.len).contains(&p.ip.0))) {
+    for position in positions.iter().filter(|p| theirs.iter().any(|m| m.range().contains(&p.ip.0))) {
         let (tid, top) = match position.place {
             Place::Thread { tid } => (tid, None),
             Place::SignalFrame { tid, frame } => (tid, Some(frame.sp.0)),
@@ -121,7 +121,8 @@ pub(crate) fn in_flight(
         let sp = thread.regs.sp().0;
         let in_registers = (0..ISA.limits().registers.len() as u8).any(|n| thread.regs.gpr(n).is_some_and(ours));
         // A session that watches no returns has none.
-        let may_return = || trampoline != 0 && has_word(stopped, sp, top.unwrap_or(sp) + DEEP, trampoline);
+        let may_return =
+            || trampoline != 0 && has_word(stopped, sp, top.unwrap_or(sp).saturating_add(DEEP), trampoline);
         if in_registers || may_return() {
             return Ok(Some(tid));
         }

@@ -14,7 +14,7 @@ use sidestep_wire::{
 };
 
 use crate::error::SessionError;
-use crate::memory::layout::{SHARED_MAX, SLOTS_MAX};
+use crate::memory::layout::{MAPS_CAP, SHARED_MAX, SLOTS_MAX};
 use crate::memory::raw::{Plain, from_bytes};
 use crate::target::regions;
 use crate::target::remote::{Room, mappings};
@@ -292,10 +292,14 @@ impl Found {
         Va(self.shared_va.0.wrapping_add(offset))
     }
 
-    /// All mappings of ours.
+    /// All mappings of ours. The number comes from the target: more than a list has room for are an
+    /// error.
     pub fn mappings(&self, process: &Process) -> Result<Vec<MapEntry>, SessionError> {
         // The agent may have appended since the header was read.
         let len: u32 = process.read_pod(Va(self.shared_va.0 + offset_of!(Header, maps_len) as u64))?;
+        if u64::from(len) > MAPS_CAP {
+            return Err(SessionError::Damaged { pid: process.pid() });
+        }
         let entries: Vec<MapEntry> =
             read_array(process, Va(self.shared_va.0.wrapping_add(self.maps.0)), u64::from(len))?;
         Ok(entries.into_iter().filter(|e| e.kind != 0 && e.len != 0).collect())
