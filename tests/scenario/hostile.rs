@@ -212,8 +212,8 @@ fn remains_that_were_made_up_kept_others_from_attaching() {
     }
 }
 
-/// Remains that could be real, with damage at random: commands that read them end in time, with a
-/// message where they fail.
+/// Remains that could be real, with damage at random, or with numbers that were once believed:
+/// commands that read them end in time, with a message where they fail.
 #[test]
 fn remains_with_damage_at_random() {
     let Some(path) = target("remains") else { return };

@@ -208,6 +208,17 @@ pub enum SessionError {
         /// The process.
         pid: i32,
     },
+    /// More signal frames than a program has.
+    #[error(
+        "the stack of thread {tid} of process {pid} has so many signal frames that they cannot all be looked at: try \
+         again, or end the process"
+    )]
+    Frames {
+        /// The process.
+        pid: i32,
+        /// The thread at which the limit was reached.
+        tid: i32,
+    },
     /// There is no session in the process.
     #[error("process {pid} carries no probes")]
     NotProbed {

@@ -25,6 +25,10 @@ const WHOLE_LIMIT: u64 = 256 << 20;
 const HOLE: u64 = 64 << 10;
 /// Files up to this size are read whole.
 const SMALL: u64 = 1 << 20;
+/// At most so many bytes of names of sections: 64 Ki names of 256 bytes.
+const NAMES_LIMIT: u64 = 16 << 20;
+/// No wanted section has a name as long as this.
+const NAME_MAX: usize = 256;
 /// Parts of a file at their offsets, ascending and disjoint.
 #[derive(Debug)]
 pub(crate) struct Image {
@@ -95,11 +99,14 @@ impl Image {
         let (sections, _) = object::pod::slice_from_bytes::<H::SectionHeader>(&raw, count as usize).ok()?;
         let strings = sections.get(usize::from(header.e_shstrndx(LE)))?;
         let names = clip(strings.sh_offset(LE).into(), strings.sh_size(LE).into())?;
+        if names.end - names.start > NAMES_LIMIT {
+            return None;
+        }
         let strings = file.read(&names).ok()?;
         ranges.push(names);
         for section in sections {
             let name = strings.get(section.sh_name(LE) as usize..)?;
-            let name = name.split(|&b| b == 0).next()?;
+            let name = name[..name.len().min(NAME_MAX)].split(|&b| b == 0).next()?;
             if section.sh_type(LE) != SHT_NOBITS && wanted(name) {
                 ranges.push(clip(section.sh_offset(LE).into(), section.sh_size(LE).into())?);
             }
@@ -157,5 +164,33 @@ impl<'a> ReadRef<'a> for &'a Image {
         let bytes = self.get(range.start, range.end.checked_sub(range.start).ok_or(())?).ok_or(())?;
         let end = bytes.iter().position(|&b| b == delimiter).ok_or(())?;
         Ok(&bytes[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names were read, all 3 GiB of them, before the limit was looked at.
+    #[test]
+    fn names_of_sections_that_are_gigabytes_are_not_read() {
+        const LEN: u64 = 3 << 30;
+        let path = std::env::temp_dir().join(format!("sidestep-names.{}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        // No blocks are used for what is not written.
+        file.set_len(LEN).unwrap();
+        let mut head = [0u8; 192];
+        head[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let mut set = |at: usize, value: &[u8]| head[at..at + value.len()].copy_from_slice(value);
+        // Two sections at 64; the second is their names: all of the file.
+        set(40, &64u64.to_le_bytes());
+        set(58, &64u16.to_le_bytes());
+        set(60, &2u16.to_le_bytes());
+        set(62, &1u16.to_le_bytes());
+        set(128 + 32, &LEN.to_le_bytes());
+        std::os::unix::fs::FileExt::write_all_at(&file, &head, 0).unwrap();
+        let read = Image::read(&path, |_| true);
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(read, Err(ObjectError::TooLarge { bytes: LEN, limit: WHOLE_LIMIT, .. })), "{read:?}");
     }
 }

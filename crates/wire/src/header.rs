@@ -1,6 +1,7 @@
 //! The head of the shared region: who is attached, where everything is, and how to undo it.
 
 use crate::arch;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::bell::Bell;
@@ -259,11 +260,24 @@ pub enum SemaphoreState {
 
 impl JournalEntry {
     /// As it was read from memory that the target can write: an empty entry in place of one that no
-    /// controller has written.
+    /// controller has written. What a checked entry says of its site and its detour does not go
+    /// beyond the last address.
     #[must_use]
     pub fn checked(self) -> JournalEntry {
-        let fits = usize::from(self.len) <= PATCH_MAX && usize::from(self.insns_len) <= self.insns.len();
-        if fits { self } else { JournalEntry::default() }
+        /// Bytes from a site to the last instruction that has a copy, and its patch, at most.
+        const REACH: u64 = u16::MAX as u64 + PATCH_MAX as u64;
+        let counts = usize::from(self.len) <= PATCH_MAX && usize::from(self.insns_len) <= self.insns.len();
+        let site = self.site.checked_add(REACH);
+        let detour = self.detour.checked_add(REACH.max(self.detour_len.into()));
+        if counts && site.is_some() && detour.is_some() { self } else { JournalEntry::default() }
+    }
+
+    /// The run-time addresses in the first `len` bytes of the site, but for the first of them.
+    #[must_use]
+    pub const fn inner(&self, len: u64) -> Range<u64> {
+        let start = self.site.saturating_add(1);
+        let end = self.site.saturating_add(len);
+        start..if end > start { end } else { start }
     }
 
     /// The pairs of `insns` in use.
@@ -406,6 +420,15 @@ pub struct MapEntry {
     pub pad: u32,
 }
 
+impl MapEntry {
+    /// Run-time addresses of the mapping, as far as there are addresses: the numbers may come from
+    /// the target.
+    #[must_use]
+    pub const fn range(&self) -> Range<u64> {
+        self.addr..self.addr.saturating_add(self.len)
+    }
+}
+
 /// What a mapping is for.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,4 +445,37 @@ pub enum MapKind {
     Shared = 5,
     /// A shadow stack that the agent had to grow: not there in children that were forked before.
     Grown = 6,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_leads_beyond_the_last_address_is_blank() {
+        let entry =
+            JournalEntry { site: 0x1000, detour: 0x2000, detour_len: 64, len: 5, newest: 1, ..Default::default() };
+        assert_eq!(entry.checked(), entry);
+        for made_up in [
+            JournalEntry { site: u64::MAX - 2, ..entry },
+            JournalEntry { site: u64::MAX - u64::from(u16::MAX), ..entry },
+            JournalEntry { detour: u64::MAX - 2, ..entry },
+            JournalEntry { detour: u64::MAX - (1 << 20), detour_len: 2 << 20, ..entry },
+            JournalEntry { len: PATCH_MAX as u8 + 1, ..entry },
+            JournalEntry { insns_len: 17, ..entry },
+        ] {
+            assert_eq!(made_up.checked(), JournalEntry::default(), "{made_up:?}");
+        }
+    }
+
+    #[test]
+    fn a_patch_of_one_byte_or_none_has_nothing_inside() {
+        let entry = JournalEntry { site: 0x1000, ..JournalEntry::default() };
+        assert_eq!(entry.inner(5), 0x1001..0x1005);
+        assert!(entry.inner(1).is_empty() && entry.inner(0).is_empty());
+        let last = JournalEntry { site: u64::MAX, ..entry };
+        // Such a range is one that a map takes: it does not end before it starts.
+        assert_eq!(last.inner(5), u64::MAX..u64::MAX);
+        assert_eq!(entry.inner(0), 0x1001..0x1001);
+    }
 }

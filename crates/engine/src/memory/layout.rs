@@ -14,7 +14,7 @@ pub(crate) const PAGE: u64 = 4096;
 /// Is there little address space, in the target and in the controller?
 const SMALL: bool = ADDRESS_END <= 1 << 32;
 /// Upper bound of the shared region: it is sparse, but it counts as address space.
-const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
+pub(crate) const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 /// Most threads that get cells of their own.
 pub(crate) const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.
@@ -88,7 +88,7 @@ const CALLS_LEN: u64 = LIST_LEN + DATA_LEN;
 pub(crate) const LIST_LEN: u64 = 8 * 1024;
 const DATA_LEN: u64 = 8 * 1024;
 /// Mapping list entries: slabs, pages of stubs, and shadow stacks that the agent had to grow.
-const MAPS_CAP: u64 = 16 * 1024;
+pub(crate) const MAPS_CAP: u64 = 16 * 1024;
 
 impl Layout {
     /// Lays out the regions. `None`: it would be more than [`SHARED_MAX`].

@@ -15,7 +15,7 @@ use sidestep_wire::{Call, Flow, GoroutineCall, Private, ShadowEntry};
 
 use crate::error::SessionError;
 use crate::patch::per_probe;
-use crate::target::discovery::{Found, Site, read_array, states};
+use crate::target::discovery::{Found, Site, read_array, shadow_entries, state_addresses};
 use crate::target::hold;
 
 /// The probes at these sites that are off and remember calls, by number.
@@ -46,24 +46,19 @@ pub(crate) fn forget(process: &Process, found: &Found, numbers: &HashSet<u32>) -
 /// Where the calls of these probes are: the words that are 0 where there is no call.
 fn remembered(process: &Process, found: &Found, numbers: &HashSet<u32>) -> Result<Vec<Va>, SessionError> {
     let mut all = Vec::new();
+    for (at, entry) in shadow_entries(process, found.private_va)? {
+        if entry.probe & ShadowEntry::KEPT != 0 && numbers.contains(&(entry.probe as u32)) {
+            all.push(Va(at.0.wrapping_add(offset_of!(ShadowEntry, slot) as u64)));
+        }
+    }
     let mut add = |base: u64, index: usize, size: usize, slot: usize| {
         all.push(Va(base.wrapping_add((index * size + slot) as u64)));
     };
-    for (at, state) in states(process, found.private_va)? {
+    for at in state_addresses(process, found.private_va)? {
         let table = at.0.wrapping_add(CALLS_OFF as u64);
         for (index, call) in read_array::<Call>(process, Va(table), CALLS as u64)?.iter().enumerate() {
             if call.slot > Call::BUSY && numbers.contains(&(call.probe as u32)) {
                 add(table, index, size_of::<Call>(), offset_of!(Call, slot));
-            }
-        }
-        let len = state.shadow_len.into_inner().min(state.shadow_cap);
-        if state.shadow == 0 || len == 0 {
-            continue;
-        }
-        for (index, entry) in read_array::<ShadowEntry>(process, Va(state.shadow), len)?.iter().enumerate() {
-            let is_kept = entry.slot != 0 && entry.probe & ShadowEntry::KEPT != 0;
-            if is_kept && numbers.contains(&(entry.probe as u32)) {
-                add(state.shadow, index, size_of::<ShadowEntry>(), offset_of!(ShadowEntry, slot));
             }
         }
     }

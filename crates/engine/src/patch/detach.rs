@@ -1,7 +1,7 @@
 //! Removing every trace, from what the target's own memory says. The end of a session and the
 //! clean-up after a controller that was killed are the same code.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -160,7 +160,7 @@ impl Journal {
         detours.sort_by_key(|index| entries[*index].detour);
         let islands = entries.iter().rev().filter(|e| e.own == ISLAND).map(|e| (e.site, Va(e.detour))).collect();
         let is_code = |m: &&MapEntry| m.kind == MapKind::Agent as u32 || m.kind == MapKind::Slab as u32;
-        let code = found.mappings(process)?.iter().filter(is_code).map(|m| m.addr..m.addr + m.len).collect();
+        let code = found.mappings(process)?.iter().filter(is_code).map(MapEntry::range).collect();
         // What does not say which probes it has has no exits.
         let exits = discovery::exits_of_own(&found.sites(process).unwrap_or_default());
         let is_written = written.iter().map(|index| &entries[*index]);
@@ -258,7 +258,7 @@ struct StillThere {
 /// used.
 fn resident(process: &Process, found: &Found) -> Result<u64, SessionError> {
     let ours = found.mappings(process)?;
-    let is_ours = |at: Va| ours.iter().any(|m| (m.addr..m.addr + m.len).contains(&at.0));
+    let is_ours = |at: Va| ours.iter().any(|m| m.range().contains(&at.0));
     Ok(process.resident(is_ours).unwrap_or(0))
 }
 
@@ -434,8 +434,13 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     let child = found.is_child(&process);
     let foreign = |m: &&MapEntry| child && m.kind == MapKind::Grown as u32;
     let maps = mappings(&process)?;
-    let rest: Vec<&MapEntry> =
-        ours.iter().filter(|m| !shared(m) && !foreign(m)).filter(|m| is_there(m, &maps)).collect();
+    // Each once, whatever the target has listed: threads stand still meanwhile.
+    let mut listed = HashSet::new();
+    let rest: Vec<&MapEntry> = ours
+        .iter()
+        .filter(|m| !shared(m) && !foreign(m) && listed.insert((m.addr, m.len)))
+        .filter(|m| is_there(m, &maps))
+        .collect();
     hold.in_turns(
         |_| "unmapping",
         &rest,
@@ -465,7 +470,7 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
 /// unmapped, and the program may have put something else there.
 fn is_there(entry: &MapEntry, maps: &[Mapping]) -> bool {
     let code = entry.kind == MapKind::Agent as u32 || entry.kind == MapKind::Slab as u32;
-    let (start, end) = (entry.addr, entry.addr + entry.len);
+    let Range { start, end } = entry.range();
     let mut at = start;
     for m in maps.iter().filter(|m| m.start.0 < end && m.end.0 > start) {
         if m.start.0 > at || !m.name.is_empty() || m.exec != code || m.write == code {

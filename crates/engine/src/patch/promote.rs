@@ -248,7 +248,7 @@ impl Promotion<'_> {
             return Ok(Duration::ZERO);
         }
         let inside = |jump: &JournalEntry| {
-            let others = self.traps.range(jump.site + 1..jump.site + u64::from(jump.len));
+            let others = self.traps.range(jump.inner(jump.len.into()));
             others.map(|(trap, _)| (trap - jump.site) as usize).collect()
         };
         let work = |index: &usize| {

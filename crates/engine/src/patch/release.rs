@@ -50,8 +50,11 @@ pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Ve
         return Ok(None);
     }
     let follow = follows(process, found)?;
-    let (guards, sites): (Vec<Site>, Vec<Site>) =
-        found.sites(process)?.into_iter().filter(|site| site.entry.newest != 0).partition(is_guard);
+    let (guards, sites): (Vec<Site>, Vec<Site>) = found
+        .sites(process)?
+        .into_iter()
+        .filter(|site| site.entry.newest != 0 && site.entry.len != 0)
+        .partition(is_guard);
     let maps = mappings(process)?;
     let others = Others::of(process, &maps, Some(found.shared_va))?;
     if follow || guards.iter().any(|guard| others.are_at(guard.entry.site)) {
@@ -66,7 +69,7 @@ pub(crate) fn spare_guards(process: &Process, found: &Found) -> Result<Option<Ve
         let entry = &site.entry;
         let is = |flag: u32| site.probes.iter().any(|(_, desc)| desc.flags & flag != 0);
         // Of a guarded jump, or of a site inside that blocks this one while it is enabled.
-        let inner = || traps.range(entry.site + 1..entry.site + entry.reach()).next().is_some();
+        let inner = || traps.range(entry.inner(entry.reach())).next().is_some();
         site.probes.iter().any(|(_, desc)| is_signal_call(desc))
             || entry.is_trap()
             || entry.optimized == 0

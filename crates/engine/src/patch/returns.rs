@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 
 use sidestep_isa::Va;
 use sidestep_sys::Stopped;
@@ -16,7 +15,7 @@ use sidestep_wire::{MapKind, ShadowEntry};
 
 use crate::error::SessionError;
 use crate::memory::layout::PAGE;
-use crate::target::discovery::{Found, read_array, states};
+use crate::target::discovery::{Found, shadow_entries};
 use crate::target::thread_positions::{Place, Position};
 
 /// So far above the stack pointer the code of a session may have put an address that it works with.
@@ -32,16 +31,8 @@ struct Watched {
 impl Watched {
     fn by(stopped: &Stopped, found: &Found) -> Result<Watched, SessionError> {
         let mut slots: HashMap<u64, Vec<(Va, ShadowEntry)>> = HashMap::new();
-        for (_, state) in states(stopped.process(), found.private_va)? {
-            let len = AtomicU64::into_inner(state.shadow_len).min(state.shadow_cap);
-            if state.shadow == 0 || len == 0 {
-                continue;
-            }
-            let entries = read_array::<ShadowEntry>(stopped.process(), Va(state.shadow), len)?;
-            for (index, entry) in entries.into_iter().enumerate().filter(|(_, entry)| entry.slot != 0) {
-                let at = Va(state.shadow + (index * size_of::<ShadowEntry>()) as u64);
-                slots.entry(entry.slot).or_default().push((at, entry));
-            }
+        for (at, entry) in shadow_entries(stopped.process(), found.private_va)? {
+            slots.entry(entry.slot).or_default().push((at, entry));
         }
         // Several entries may name one stack slot: probes on one frame, or a dead one and its
         // successor.
@@ -121,7 +112,7 @@ pub(crate) fn in_flight(
     for other in others {
         theirs.extend(other.mappings(stopped.process())?.into_iter().filter(|m| is_code(m.kind)));
     }
-    for position in positions.iter().filter(|p| theirs.iter().any(|m| (m.addr..m.addr + m.len).contains(&p.ip.0))) {
+    for position in positions.iter().filter(|p| theirs.iter().any(|m| m.range().contains(&p.ip.0))) {
         let (tid, top) = match position.place {
             Place::Thread { tid } => (tid, None),
             Place::SignalFrame { tid, frame } => (tid, Some(frame.sp.0)),
@@ -130,7 +121,8 @@ pub(crate) fn in_flight(
         let sp = thread.regs.sp().0;
         let in_registers = (0..ISA.limits().registers.len() as u8).any(|n| thread.regs.gpr(n).is_some_and(ours));
         // A session that watches no returns has none.
-        let may_return = || trampoline != 0 && has_word(stopped, sp, top.unwrap_or(sp) + DEEP, trampoline);
+        let may_return =
+            || trampoline != 0 && has_word(stopped, sp, top.unwrap_or(sp).saturating_add(DEEP), trampoline);
         if in_registers || may_return() {
             return Ok(Some(tid));
         }

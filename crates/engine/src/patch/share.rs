@@ -86,7 +86,7 @@ impl Others {
             let Ok((entries, traps, sites)) = read() else { continue };
             // A blank one says nothing.
             for (site, entry) in sites.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
-                let inner = || traps.range(entry.site + 1..entry.site + JUMP as u64).next().is_some();
+                let inner = || traps.range(entry.inner(JUMP as u64)).next().is_some();
                 let behind = ProbeDesc::POST | ProbeDesc::BEHIND;
                 let post = || site.probes.iter().any(|(_, desc)| desc.flags & behind != 0);
                 let alone = match () {
@@ -204,7 +204,7 @@ impl Others {
         let at = last.resumes_at();
         let jump = |ip: u64| (at + 1..at + JUMP as u64).contains(&ip) && last.original_of(ip).is_none();
         // What its handler returns to is said by another session.
-        let faulted = |ip: u64| (own.site + 1..own.site + JUMP as u64).contains(&ip);
+        let faulted = |ip: u64| own.inner(JUMP as u64).contains(&ip);
         let frame = |place: Place| matches!(place, Place::SignalFrame { .. });
         !scene.positions.iter().any(|p| jump(p.ip.0) || frame(p.place) && faulted(p.ip.0))
     }
@@ -382,7 +382,7 @@ fn change(
         look,
         |stopped, scene, page| {
             let stands = |entry: &JournalEntry| {
-                let inside = entry.site + 1..entry.site + JUMP as u64;
+                let inside = entry.inner(JUMP as u64);
                 scene.positions.iter().any(|p| inside.contains(&p.ip.0)) || !others.can_link(process, scene, entry)
             };
             if on && waited < LOOKS && page.iter().any(|(_, entry)| stands(entry)) {

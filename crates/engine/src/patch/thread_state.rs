@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process, Stopped};
-use sidestep_wire::{MapKind, Private};
+use sidestep_wire::{MapEntry, MapKind, Private};
 
 use crate::error::SessionError;
 use crate::target::discovery::Found;
@@ -34,7 +34,7 @@ impl Ground {
     /// As the target's memory says.
     pub fn of(process: &Process, found: &Found) -> Result<Ground, SessionError> {
         let code = |kind: u32| kind == MapKind::Slab as u32 || kind == MapKind::Agent as u32;
-        let ours = found.mappings(process)?.iter().filter(|m| code(m.kind)).map(|m| m.addr..m.addr + m.len).collect();
+        let ours = found.mappings(process)?.iter().filter(|m| code(m.kind)).map(MapEntry::range).collect();
         let table = found.private_va.0 + offset_of!(Private, detours) as u64;
         let shown = found.has_private(process) && process.read_pod::<u64>(Va(table))? != 0;
         Ok(Ground { ours, shown })

@@ -27,7 +27,7 @@ use crate::session::Session;
 use crate::session::follow::family::has_mapped;
 use crate::session::installer::Installer;
 use crate::target::allocator::Taken;
-use crate::target::discovery::{self, Found, read_array, states};
+use crate::target::discovery::{self, Found, read_array, shadow_entries, state_addresses};
 use crate::target::hold;
 use crate::target::native;
 use crate::target::regions::Regions;
@@ -146,19 +146,14 @@ fn idle(stopped: &Stopped, found: &Found, gone: &[Addition]) -> Result<Option<Ve
     let mut numbers: HashSet<u32> = HashSet::new();
     // A call that ends at an exit may have ended in another way.
     let goes_on = |slot: u64, ret: u64| process.read_word(Va(slot)).ok() == Some(ret);
-    for (at, state) in states(process, found.private_va)? {
+    for at in state_addresses(process, found.private_va)? {
         let calls = read_array::<Call>(process, at.offset(CALLS_OFF as i64), CALLS as u64)?;
         let calls = calls.iter().filter(|call| call.slot > Call::BUSY && goes_on(call.slot, call.ret));
         numbers.extend(calls.map(|call| call.probe as u32));
-        let len = state.shadow_len.into_inner().min(state.shadow_cap);
-        if state.shadow != 0 && len != 0 {
-            let entries = read_array::<ShadowEntry>(process, Va(state.shadow), len)?;
-            let stays = |entry: &ShadowEntry| {
-                entry.slot != 0 && (entry.probe & ShadowEntry::KEPT == 0 || goes_on(entry.slot, entry.ret))
-            };
-            numbers.extend(entries.iter().filter(|entry| stays(entry)).map(|entry| entry.probe as u32));
-        }
     }
+    let stays = |entry: &ShadowEntry| entry.probe & ShadowEntry::KEPT == 0 || goes_on(entry.slot, entry.ret);
+    let watched = shadow_entries(process, found.private_va)?;
+    numbers.extend(watched.iter().filter(|(_, entry)| stays(entry)).map(|(_, entry)| entry.probe as u32));
     numbers.extend(native::busy(process, found)?.iter().map(|hit| hit.number as u32));
     for (idle, addition) in idle.iter_mut().zip(gone) {
         *idle &= !addition.numbers.iter().any(|number| numbers.contains(number));

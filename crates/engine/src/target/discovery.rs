@@ -9,10 +9,12 @@ use sidestep_isa::{Isa, Len, Va};
 use sidestep_sys::{Mapping, Process, arch};
 use sidestep_wire::arch::breakpoint_like;
 use sidestep_wire::header::{MAGIC, VERSION};
-use sidestep_wire::{Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ThreadState, TrapEntry};
+use sidestep_wire::{
+    Common, Flow, Header, JournalEntry, MapEntry, Private, ProbeDesc, ShadowEntry, ThreadState, TrapEntry,
+};
 
 use crate::error::SessionError;
-use crate::memory::layout::SLOTS_MAX;
+use crate::memory::layout::{MAPS_CAP, SHARED_MAX, SLOTS_MAX};
 use crate::memory::raw::{Plain, from_bytes};
 use crate::target::regions;
 use crate::target::remote::{Room, mappings};
@@ -290,10 +292,14 @@ impl Found {
         Va(self.shared_va.0.wrapping_add(offset))
     }
 
-    /// All mappings of ours.
+    /// All mappings of ours. The number comes from the target: more than a list has room for are an
+    /// error.
     pub fn mappings(&self, process: &Process) -> Result<Vec<MapEntry>, SessionError> {
         // The agent may have appended since the header was read.
         let len: u32 = process.read_pod(Va(self.shared_va.0 + offset_of!(Header, maps_len) as u64))?;
+        if u64::from(len) > MAPS_CAP {
+            return Err(SessionError::Damaged { pid: process.pid() });
+        }
         let entries: Vec<MapEntry> =
             read_array(process, Va(self.shared_va.0.wrapping_add(self.maps.0)), u64::from(len))?;
         Ok(entries.into_iter().filter(|e| e.kind != 0 && e.len != 0).collect())
@@ -321,24 +327,35 @@ impl Found {
                 read_array(process, Va(at), newest.into())?
             }
         };
+        let mut has_site = vec![false; descs.len()];
         let site = |(index, entry): (usize, JournalEntry)| {
             let mut probes = Vec::new();
             // Older ones have smaller numbers: whatever is in the memory, this ends.
             let mut next = entry.newest;
-            while let Some(desc) = next.checked_sub(1).and_then(|number| descs.get(number as usize)) {
-                probes.push((next - 1, *desc));
-                next = desc.older.min(next - 1);
+            while let Some(number) = next.checked_sub(1) {
+                let Some(desc) = descs.get(number as usize) else { break };
+                // A probe is at one site: else a chain could be copied for each entry.
+                if std::mem::replace(&mut has_site[number as usize], true) {
+                    return Err(SessionError::Damaged { pid: process.pid() });
+                }
+                probes.push((number, *desc));
+                next = desc.older.min(number);
             }
             probes.reverse();
-            Site { index, entry, probes }
+            Ok(Site { index, entry, probes })
         };
-        Ok(journal.into_iter().enumerate().map(site).collect())
+        journal.into_iter().enumerate().map(site).collect()
     }
 
     /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they
     /// are now.
     pub fn counts(&self, process: &Process, probes: u32) -> Result<Vec<(u64, u64)>, SessionError> {
         let Cells { slots: (first, stride), used, cells, missed, .. } = self.cells;
+        // Both numbers come from the target.
+        let bytes = u64::from(used) * u64::from(probes) * size_of::<u64>() as u64;
+        if u64::from(used) > SLOTS_MAX || bytes > SHARED_MAX {
+            return Err(SessionError::Damaged { pid: process.pid() });
+        }
         let words = |off| read_array::<u64>(process, Va(self.shared_va.0.wrapping_add(off)), probes.into());
         let mut counts: Vec<(u64, u64)> = words(missed)?.into_iter().map(|missed| (0, missed)).collect();
         for slot in 0..u64::from(used) {
@@ -487,26 +504,46 @@ pub(crate) fn states(process: &Process, private: Va) -> Result<Vec<(Va, ThreadSt
 }
 
 /// Where they are. The numbers may come from the target: more states than a session has are an
-/// error.
+/// error, and so are states that overlap.
 pub(crate) fn state_addresses(process: &Process, private: Va) -> Result<Vec<Va>, SessionError> {
     let head: Private = read_one(process, private)?;
     let used = u64::from(head.states_used.into_inner());
-    if used > SLOTS_MAX {
+    if used > SLOTS_MAX || used > 1 && head.state_stride < size_of::<ThreadState>() as u64 {
         return Err(SessionError::Damaged { pid: process.pid() });
     }
     Ok((0..used).map(|i| Va(head.states.wrapping_add(head.state_stride.wrapping_mul(i)))).collect())
 }
 
+/// The entries in use of all shadow stacks, and where they are. The numbers may come from the
+/// target: more in all than one array may have are an error.
+pub(crate) fn shadow_entries(process: &Process, private: Va) -> Result<Vec<(Va, ShadowEntry)>, SessionError> {
+    const SIZE: u64 = size_of::<ShadowEntry>() as u64;
+    let (mut all, mut left) = (Vec::new(), LONGEST / SIZE);
+    for (_, state) in states(process, private)? {
+        let len = state.shadow_len.into_inner().min(state.shadow_cap);
+        if state.shadow == 0 || len == 0 {
+            continue;
+        }
+        left = left.checked_sub(len).ok_or(SessionError::Damaged { pid: process.pid() })?;
+        let entries = read_array::<ShadowEntry>(process, Va(state.shadow), len)?;
+        let places = (0..len).map(|index| Va(state.shadow.wrapping_add(index * SIZE)));
+        all.extend(places.zip(entries).filter(|(_, entry)| entry.slot != 0));
+    }
+    Ok(all)
+}
+
 /// How many slots of a session are in use, which may have several processes.
 fn slots_used(process: &Process, shared: Va, common: u64) -> u32 {
-    process.read_pod(Va(shared.0 + common + offset_of!(Common, slots_used) as u64)).unwrap_or(0)
+    let at = shared.0.wrapping_add(common).wrapping_add(offset_of!(Common, slots_used) as u64);
+    process.read_pod(Va(at)).unwrap_or(0)
 }
+
+/// Bytes of the longest array of a session.
+const LONGEST: u64 = 1 << 28;
 
 /// Reads structs of a session. `count` may come from the target: what no session has is an error,
 /// and memory is taken only for what is there.
 pub(crate) fn read_array<T: Plain>(process: &Process, at: Va, count: u64) -> Result<Vec<T>, SessionError> {
-    /// Bytes of the longest array of a session.
-    const LONGEST: u64 = 1 << 28;
     /// Bytes that are read at once.
     const PART: usize = 1 << 20;
     let len = count.checked_mul(size_of::<T>() as u64).filter(|len| *len <= LONGEST);

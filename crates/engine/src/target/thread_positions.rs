@@ -1,15 +1,27 @@
 //! Where every stopped thread is: its instruction pointer, and those that signal frames on its
 //! stack will restore.
 
+use std::collections::BTreeMap;
+
 use sidestep_isa::Va;
 use sidestep_sys::arch::{self, SignalFrame};
-use sidestep_sys::{Mapping, MemoryError, Stopped};
+use sidestep_sys::{Mapping, Stopped};
 use sidestep_wire::signals::set_of;
 
+use crate::error::SessionError;
+use crate::memory::layout::PAGE;
 use crate::target::signals::{FAULTS, TRAPS};
 
 /// Most bytes of one stack that are looked at.
 const STACK_MAX: u64 = 8 << 20;
+/// Most bytes of stacks that are looked at, per thread: its own stack and those that signals have
+/// interrupted. So many threads more may each have as much.
+const BYTES_PER_THREAD: u64 = 2 * STACK_MAX;
+const MORE_THREADS: u64 = 16;
+/// A signal frame has more bytes.
+const FRAME_MIN: u64 = 512;
+/// More bytes than a signal frame has from its start to its end.
+const FRAME_MAX: u64 = 64 << 10;
 /// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
 const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
 
@@ -56,7 +68,10 @@ impl Position {
 /// Signal frames are recognised by the word of segment selectors behind the saved flags: a
 /// conservative scan of the stack from the stack pointer upwards, and of the stacks that the frames
 /// found interrupted.
-pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<Position>, MemoryError> {
+///
+/// Frames may be made up. More of them than a program has, or more bytes of stacks, are an error: a
+/// position that is left out would be a thread in memory that is gone.
+pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<Position>, SessionError> {
     look(stopped, mappings, |_| ())
 }
 
@@ -65,26 +80,32 @@ pub(crate) fn look(
     stopped: &Stopped,
     mappings: &[Mapping],
     mut each: impl FnMut(&[u8]),
-) -> Result<Vec<Position>, MemoryError> {
+) -> Result<Vec<Position>, SessionError> {
     let mut all = Vec::new();
+    let mut left = (stopped.threads().len() as u64 + MORE_THREADS) * BYTES_PER_THREAD;
+    let mut frames_left = left / FRAME_MIN;
+    let too_many = |tid: i32| SessionError::Frames { pid: stopped.process().pid(), tid };
     for thread in stopped.threads() {
         let tid = thread.tid;
         all.push(Position { place: Place::Thread { tid }, ip: thread.regs.ip() });
         let mut todo = vec![(thread.regs.sp(), thread.regs.frame_pointer())];
-        let mut seen: Vec<(u64, u64)> = Vec::new();
+        let mut seen = Windows::default();
         while let Some((sp, frame_pointer)) = todo.pop() {
-            if seen.iter().any(|(start, end)| (*start..*end).contains(&sp.0)) {
+            if seen.contain(sp.0) {
                 continue;
             }
             let Some(end) = stack_end(mappings, sp, thread.regs.thread_pointer()) else { continue };
             let start = sp.0 & !7;
-            seen.push((start, end));
+            let end = seen.add(start, end);
+            left = left.checked_sub((end - start).max(PAGE)).ok_or_else(|| too_many(tid))?;
             let mut bytes = vec![0; (end - start) as usize];
             if stopped.read(Va(start), &mut bytes).is_err() {
                 continue; // unmapped or a guard: nothing there to return to
             }
             each(&bytes);
-            for frame in arch::signal_frames(&bytes, Va(start), sp, frame_pointer) {
+            let frames = arch::signal_frames(&bytes, Va(start), sp, frame_pointer);
+            frames_left = frames_left.checked_sub(frames.len() as u64).ok_or_else(|| too_many(tid))?;
+            for frame in frames {
                 all.push(Position { place: Place::SignalFrame { tid, frame }, ip: frame.ip });
                 todo.push((frame.sp, frame.frame_pointer));
             }
@@ -93,10 +114,30 @@ pub(crate) fn look(
     Ok(all)
 }
 
+/// The parts of memory that were looked at for a thread: ends by starts.
+#[derive(Default)]
+struct Windows(BTreeMap<u64, u64>);
+
+impl Windows {
+    fn contain(&self, at: u64) -> bool {
+        self.0.range(..=at).next_back().is_some_and(|(_, end)| at < *end)
+    }
+
+    /// Adds a part that starts where none is, and gives its end. It ends inside the next one, so
+    /// that no frame lies across the border.
+    fn add(&mut self, start: u64, end: u64) -> u64 {
+        let next = self.0.range(start..).next();
+        let end = next.map_or(end, |(next, _)| end.min(next.saturating_add(FRAME_MAX)));
+        self.0.insert(start, end);
+        end
+    }
+}
+
 /// End of the stack that `sp` points into: the thread control block, if it lies above on the same
 /// mapping (that is where C libraries put it), else the end of the mapping.
 fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
-    let mapping = mappings.iter().find(|m| m.contains(sp) && m.read && m.write)?;
+    let next = mappings.partition_point(|m| m.start <= sp);
+    let mapping = mappings[..next].last().filter(|m| m.contains(sp) && m.read && m.write)?;
     let end = if (sp.0..mapping.end.0).contains(&thread_pointer.0) { thread_pointer.0 } else { mapping.end.0 };
     Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
 }
@@ -150,5 +191,23 @@ pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> R
             move_to(stopped, position, to)
         }
         Place::Thread { .. } | Place::SignalFrame { .. } => move_to(stopped, position, to),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_ends_inside_the_next_one() {
+        let mut windows = Windows::default();
+        let (stack, end) = (100 << 20, 108 << 20);
+        assert_eq!(windows.add(stack, end), end);
+        assert!(windows.contain(stack) && windows.contain(end - 1));
+        assert!(!windows.contain(stack - 8) && !windows.contain(end));
+        assert_eq!(windows.add(stack - 8, end), stack + FRAME_MAX);
+        assert!(windows.contain(stack - 8) && windows.contain(end - 1));
+        // One that is far away is whole.
+        assert_eq!(windows.add(0, STACK_MAX), STACK_MAX);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::thread;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 
 /// Below this weight a thread costs more than it saves (a byte of code takes some nanoseconds, a
 /// thread tens of microseconds).
@@ -18,25 +19,39 @@ pub(crate) fn map<T: Send, R: Send>(
 ) -> Vec<R> {
     let total: usize = items.iter().map(&weight).sum();
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(total / WORTH_A_THREAD).max(1);
-    let work = &work;
-    thread::scope(|scope| {
-        let (mut rest, mut first, mut left, mut running) = (items, 0, total, Vec::new());
-        for others in (1..threads).rev() {
-            let share = left / (others + 1);
-            let mut sum = 0;
-            let mut len = 0;
-            while len < rest.len() && sum + weight(&rest[len]) <= share {
-                sum += weight(&rest[len]);
-                len += 1;
-            }
-            let (part, behind) = rest.split_at_mut(len);
-            running.push(scope.spawn(move || work(first, part)));
-            (rest, first, left) = (behind, first + len, left - sum);
+    let (mut rest, mut first, mut left, mut parts) = (items, 0, total, Vec::new());
+    for others in (1..threads).rev() {
+        let share = left / (others + 1);
+        let mut sum = 0;
+        let mut len = 0;
+        while len < rest.len() && sum + weight(&rest[len]) <= share {
+            sum += weight(&rest[len]);
+            len += 1;
         }
+        let (part, behind) = rest.split_at_mut(len);
+        parts.push(Mutex::new(Some((first, part))));
+        (rest, first, left) = (behind, first + len, left - sum);
+    }
+    // Whoever takes a part works on it.
+    let work_on = |part: &Part<'_, T>| take(part).map(|(first, items)| work(first, items));
+    thread::scope(|scope| {
+        let spawn = |part| thread::Builder::new().spawn_scoped(scope, move || work_on(part)).ok();
+        let running: Vec<_> = parts.iter().map(spawn).collect();
         let last = work(first, rest);
-        let done = running.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        done.chain([last]).collect()
+        let end = |(thread, part): (Option<ScopedJoinHandle<'_, Option<R>>>, _)| match thread {
+            Some(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // There may be no more threads (EAGAIN).
+            None => work_on(part),
+        };
+        running.into_iter().zip(&parts).filter_map(end).chain([last]).collect()
     })
+}
+
+/// The number of the first item of a part, and its items, until somebody works on them.
+type Part<'a, T> = Mutex<Option<(usize, &'a mut [T])>>;
+
+fn take<'a, T>(part: &Part<'a, T>) -> Option<(usize, &'a mut [T])> {
+    part.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 #[cfg(test)]
