@@ -305,6 +305,7 @@ pub struct Cross {
     left_out: &'static [&'static str],
 }
 
+/// With the C library of Debian's cross compiler.
 pub static ARM64: Cross = Cross {
     triplet: "aarch64-linux-gnu",
     bpf: &["-D__TARGET_ARCH_arm64", "-I/usr/aarch64-linux-gnu/include"],

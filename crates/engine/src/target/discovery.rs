@@ -334,17 +334,18 @@ impl Found {
             let mut next = entry.newest;
             while let Some(number) = next.checked_sub(1) {
                 let Some(desc) = descs.get(number as usize) else { break };
-                // A probe is at one site: else a chain could be copied for each entry.
+                // A probe is at one site: else a chain could be copied for each entry. It may have
+                // come to another site since the journal was read.
                 if std::mem::replace(&mut has_site[number as usize], true) {
-                    return Err(SessionError::Damaged { pid: process.pid() });
+                    break;
                 }
                 probes.push((number, *desc));
                 next = desc.older.min(number);
             }
             probes.reverse();
-            Ok(Site { index, entry, probes })
+            Site { index, entry, probes }
         };
-        journal.into_iter().enumerate().map(site).collect()
+        Ok(journal.into_iter().enumerate().map(site).collect())
     }
 
     /// Hits and misses of the probes with numbers below `probes`: sums over all threads, as they
