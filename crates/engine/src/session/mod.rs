@@ -509,7 +509,7 @@ impl Session {
                     self.detached = stops;
                     Ok(())
                 }
-                // The process may end meanwhile. Its memory goes first, while it still counts as alive.
+                // The process may end meanwhile. Its memory goes first, while it counts as alive.
                 Err(_) if self.poll_own() != TargetState::Running || self.process.is_replaced() => Ok(()),
                 Err(error) => Err(error),
             },
