@@ -300,6 +300,12 @@ impl Checker<'_> {
             return Ok(truth(kind));
         }
         if !a.ty.is_int() || !b.ty.is_int() {
+            let are_records = matches!((&a.ty, &b.ty), (Type::Data { ty: CType::Record(_), .. }, Type::Data { .. }));
+            if op.is_comparison() && are_records && a.ty == b.ty {
+                let message =
+                    format!("The {} operator can not be used on expressions of type '{}'", op.text(), a.ty.name());
+                return self.error_with(span, message, "compare the members");
+            }
             let with_text = op.is_comparison() && (matches!(a.ty, Type::Text(_)) || matches!(b.ty, Type::Text(_)));
             let hint = if with_text { advice::text(&a.ty).or_else(|| advice::text(&b.ty)) } else { None };
             let message = match op.is_comparison() {
