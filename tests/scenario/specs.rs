@@ -181,9 +181,6 @@ const WITHOUT_SPEC: &[&str] = &[
     "the arguments have more than {WHOLE} bytes: name one, as in args.x",
     "only the compiler knows where the argument {name} of type '{of}' is, and those behind it",
     "only the compiler knows where the argument {name} of this function is passed",
-    "reg(\"ax\") and so on are the registers as they are",
-    // A spec has no text with the path of its target in it.
-    "only the compiler knows where the result of type '{}' is",
     // Of 32-bit programs, and of programs for Arm.
     "{name}() knows the numbers of 64-bit programs alone",
     "where 32-bit Arm code has a value of type '{}' is not known",

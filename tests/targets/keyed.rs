@@ -46,12 +46,15 @@ pub fn padded(padded: &Padded) -> u64 {
 
 /// Writes what a value has, and nothing between.
 trait Write: Copy {
+    /// # Safety
+    /// There is room for a value, which nobody else uses.
     unsafe fn write(self, at: *mut Self);
 }
 
 impl<T: Copy> Write for Option<T> {
     #[inline(never)]
     unsafe fn write(self, at: *mut Self) {
+        // SAFETY: there is room for it, as the caller of this function has promised.
         unsafe { at.write(self) }
     }
 }
@@ -59,6 +62,7 @@ impl<T: Copy> Write for Option<T> {
 impl Write for Shape {
     #[inline(never)]
     unsafe fn write(self, at: *mut Shape) {
+        // SAFETY: there is room for it, as the caller of this function has promised.
         unsafe { at.write(self) }
     }
 }
@@ -66,6 +70,7 @@ impl Write for Shape {
 impl Write for Padded {
     #[inline(never)]
     unsafe fn write(self, at: *mut Padded) {
+        // SAFETY: the caller has room for the whole, so for each member and each item.
         unsafe {
             (&raw mut (*at).small).write(self.small);
             (&raw mut (*at).large).write(self.large);
@@ -80,6 +85,7 @@ impl Write for Padded {
 /// `look` sees the value where all bytes were `fill`.
 fn on<T: Write>(fill: u8, value: T, look: impl Fn(&T) -> u64) -> u64 {
     let mut place = MaybeUninit::<T>::uninit();
+    // SAFETY: the place is this function's own, and has a value when it is looked at.
     unsafe {
         black_box(place.as_mut_ptr()).write_bytes(fill, 1);
         value.write(black_box(place.as_mut_ptr()));

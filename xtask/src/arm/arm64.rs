@@ -39,7 +39,7 @@ const TESTED: &[&str] = &[
     "usdt::",
 ];
 
-/// What does not run, and why.
+/// What does not run besides, and why.
 const LEFT_OUT: LeftOut = &[
     (
         "of 32-bit programs",
@@ -50,49 +50,10 @@ const LEFT_OUT: LeftOut = &[
         ],
     ),
     (
-        "x86 code, and what becomes of it",
-        &["displaced::", "emulated::", "labels::", "ladder::", "promotion::", "registers::", "short::"],
-    ),
-    (
-        "too long for an emulated machine",
-        &[
-            "command_line::hits_after_the_end_were_lost_events",
-            "detach::a_hundred_cycles_under_load",
-            "detach::an_attach_to_two_processes_that_is_killed_leaves_nothing",
-            "detach::controller_killed_at_any_moment",
-            "detach::controller_killed_between_its_steps",
-            "many::killed_in_the_middle_of_an_attach",
-            "races::a_million_keys_for_a_small_map",
-            "races::a_reader_against_writers_for_a_minute",
-            "rack::",
-            "random::",
-            "realworld::",
-            "redis::",
-            "release::killed_while_it_takes_them",
-            "release::signals_were_taken_without_guards_when_their_owner_had_just_ended",
-            "release::two_sessions_that_planned_at_the_same_time_left_no_guard",
-            "torture::",
-        ],
-    ),
-    ("of objects, where nothing runs: the host does the same", &["coverage::", "rules::"]),
-    ("the kernel's uprobes as the oracle", &["kernel_cases::", "kernel_suites::", "kernel_uprobes::"]),
-    (
-        "programs that the guest does not have",
-        &["bpftrace::", "debugger::", "provider::", "returns_real::greenlets_in_threads_of_python"],
-    ),
-    (
         "calls that a patch displaces: on arm64 it is one word, and a thread that waits is behind it",
         &[
             "blocked::a_detach_leaves_calls_that_were_guarded_to_write_sites_live",
             "blocked::a_detach_never_ended_while_a_thread_waited_in_io_uring_enter",
-        ],
-    ),
-    (
-        "return addresses that are replaced",
-        &[
-            "returns_real::unwinders_that_come_later_find_real_return_addresses",
-            "share::returns_of_programs_with_exceptions_are_watched_by_one",
-            "switch::a_place_that_keeps_the_process_safe_stays",
         ],
     ),
     (

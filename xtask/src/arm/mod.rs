@@ -34,6 +34,7 @@ pub struct Architecture {
     tool: &'static str,
     /// Parts of the names of tests that `cargo xtask test` runs.
     tested: &'static [&'static str],
+    /// Besides what is left out on both.
     left_out: LeftOut,
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError
         // A process that is gone, that is none of ours to stop, or that another controller is
         // changing, is no matter of what it carries.
         Err(error @ (SessionError::Stop(_) | SessionError::Open(_) | SessionError::Occupied { .. })) => Err(error),
-        Err(_) if process.is_replaced() => Ok(noted),
+        Err(_) if !process.is_alive() || process.is_replaced() => Ok(noted),
         Err(error) => {
             let controller = all.iter().find(|found| is_left(found)).map_or(0, |found| found.controller_pid);
             Ok(Some(note(controller, &error.to_string())))

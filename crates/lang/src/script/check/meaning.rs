@@ -20,12 +20,7 @@ impl Checker<'_> {
         if !is_known || meaning.choices.is_empty() && meaning.is_whole(8 * *size as u64) {
             return value;
         }
-        let of = match value.kind {
-            // It may be a part of what has been looked at.
-            ValueKind::Meant(of, _) => *of,
-            kind => Value { ty: value.ty.clone(), kind },
-        };
-        Value { ty: value.ty, kind: ValueKind::Meant(Box::new(of), Box::new(meaning)) }
+        Value { ty: value.ty.clone(), kind: ValueKind::Meant(Box::new(value), Box::new(meaning)) }
     }
 
     /// Adds the bits of something at a bit. `None`: nobody knows which ones mean something.
