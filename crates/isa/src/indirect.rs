@@ -10,7 +10,7 @@
 use crate::insn::Insn;
 #[cfg(feature = "toy")]
 use crate::toy;
-use crate::{Isa, Va, a32, a64, x86};
+use crate::{Isa, Len, Va, a32, a64, x86};
 
 /// Where the target of an indirect jump comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,24 +54,38 @@ impl Entries {
 }
 
 impl Table {
-    /// Where its entries lead, if these bytes are the table. Nothing says where it ends.
+    /// Where its entries lead, if these bytes are the table. Nothing says where it ends, but for one
+    /// that distances without a sign are from: no entry leads into the table, so it ends in front of
+    /// the first place to which an entry leads.
     ///
     /// ```
     /// use sidestep_isa::{Va, indirect::{Entries, Table}};
     /// let entries = Entries { bytes: 1, signed: true, shift: 2 };
     /// let table = Table { base: Va(0x1000), start: Va(0x2000), certain: true, entries };
     /// assert_eq!(table.targets(&[1, 0xff]).collect::<Vec<_>>(), [Va(0x1004), Va(0xffc)]);
+    /// // `tbb`: two entries, and the code behind them.
+    /// let entries = Entries { bytes: 1, signed: false, shift: 1 };
+    /// let table = Table { base: Va(0x1000), start: Va(0x1000), certain: true, entries };
+    /// assert_eq!(table.targets(&[2, 1, 0x70, 0x47]).collect::<Vec<_>>(), [Va(0x1004), Va(0x1002)]);
     /// ```
     pub fn targets<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Va> + use<'a> {
-        let Table { base, entries, .. } = *self;
-        bytes.chunks_exact(usize::from(entries.bytes.clamp(1, 4))).map(move |entry| {
+        let Table { base, start, entries, .. } = *self;
+        let size = usize::from(entries.bytes.clamp(1, 4));
+        let is_behind = !entries.signed && base == start;
+        let mut end = Va(u64::MAX);
+        bytes.chunks_exact(size).enumerate().map_while(move |(at, entry)| {
+            if is_behind && start.plus(Len((at * size) as u64)) >= end {
+                return None;
+            }
             let mut number = [0; 8];
-            number[..entry.len()].copy_from_slice(entry);
+            number[..size].copy_from_slice(entry);
             // The sign is that of the highest bit.
-            let unused = 64 - 8 * entry.len();
+            let unused = 64 - 8 * size;
             let number = u64::from_le_bytes(number) << unused;
             let number = if entries.signed { number as i64 >> unused } else { (number >> unused) as i64 };
-            base.offset(number << entries.shift)
+            let target = base.offset(number << entries.shift);
+            end = end.min(target);
+            Some(target)
         })
     }
 }

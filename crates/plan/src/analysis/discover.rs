@@ -270,35 +270,43 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// Tables of distances, of jumps that were found. Returns whether there was any news.
     fn believe_tables(&mut self) -> bool {
-        let jumps = std::mem::take(&mut self.jumps);
+        let mut jumps = std::mem::take(&mut self.jumps);
         if jumps.is_empty() {
             return false;
         }
+        jumps.sort_unstable();
         let entries = self.likely_entries();
         let mut cases = Vec::new();
-        for jump in jumps {
-            if (self.is_over)() {
-                break;
-            }
+        let mut jumps = jumps.into_iter().peekable();
+        while let Some(jump) = jumps.next().filter(|_| !(self.is_over)()) {
             let Some(gap) = self.gap(jump).map(|number| &self.gaps[number]) else { continue };
-            let (before, behind) = entries.split_at(entries.partition_point(|(entry, _)| *entry <= jump));
-            let mut before = before.iter().rev().take_while(|(entry, _)| *entry >= gap.start);
-            let mut behind = behind.iter().take_while(|(entry, _)| *entry < gap.end());
-            let is_entry = |entry: &&(Va, bool)| self.is_entry(entry);
-            let start = before.find(is_entry).map_or(gap.start, |(entry, _)| *entry);
-            let end = behind.find(is_entry).map_or(gap.end(), |(entry, _)| *entry);
-            let offsets = gap.offset(start)..gap.offset(end);
-            let starts = gap.first.within(offsets);
+            let own = self.likely_function(gap, &entries, jump);
             let mut reader = Reader::new(self.code.isa, gap.bytes, gap.start);
+            let starts = gap.first.within(gap.offset(own.start)..gap.offset(own.end));
             let insns = starts.filter_map(|at| reader.at(gap.start.plus(Len(at as u64))).ok()).collect();
-            let jumps = indirect_jumps(self.code.isa, insns, self.code.got, &|va| self.code.insn_at(va));
-            for (_, origin) in jumps.into_iter().filter(|(va, _)| *va == jump) {
+            let mut new = vec![jump];
+            while let Some(jump) = jumps.next_if(|jump| own.contains(jump)) {
+                new.push(jump);
+            }
+            let origins = indirect_jumps(self.code.isa, insns, self.code.got, &|va| self.code.insn_at(va));
+            for (_, origin) in origins.into_iter().filter(|(va, _)| new.binary_search(va).is_ok()) {
                 let Origin::Table(tables) = origin else { continue };
                 read_tables(self.code, &tables, |va| self.code.is_text(va).then_some(true), &mut cases);
             }
         }
         self.cases.extend(cases);
         true
+    }
+
+    /// From the entry in front of an address in a gap to the one behind.
+    fn likely_function(&self, gap: &Gap<'_>, entries: &[(Va, bool)], at: Va) -> Range<Va> {
+        let (before, behind) = entries.split_at(entries.partition_point(|(entry, _)| *entry <= at));
+        let mut before = before.iter().rev().take_while(|(entry, _)| *entry >= gap.start);
+        let mut behind = behind.iter().take_while(|(entry, _)| *entry < gap.end());
+        let is_entry = |entry: &&(Va, bool)| self.is_entry(entry);
+        let start = before.find(is_entry).map_or(gap.start, |(entry, _)| *entry);
+        let end = behind.find(is_entry).map_or(gap.end(), |(entry, _)| *entry);
+        start..end
     }
 
     /// Where functions may start, sorted: what is called, which is certain, and what is pointed to.
