@@ -12,6 +12,7 @@
 //!    which only happens without us, would begin them anew.
 
 mod batch;
+mod wait;
 
 use std::io;
 use std::time::Duration;
@@ -20,17 +21,14 @@ use sidestep_isa::{Len, Va};
 
 use crate::arch::{self, FpState, Frame, GADGET_CODE, Gadgets, Regs, Word, is_frame, rseq_abort};
 use crate::memory::MemoryError;
-use crate::patience::Limit;
 use crate::process::Process;
-use crate::procfs::{self, Mapping};
+use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
 use crate::room;
-use crate::stopped::{Thread, wait_until};
+use crate::stopped::Thread;
 
 pub use batch::{ADD, Batch, Call};
-
-/// Longest time that a remote call may take. Ours are done in microseconds.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use wait::Patience;
 
 /// Why a remote system call failed.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +109,21 @@ pub enum CallError {
         nr: u64,
         /// How long it was waited for.
         waited: Duration,
+    },
+    /// The thread executes code of its own where it was told to make a call.
+    #[error(
+        "thread {tid} of process {pid} has used {used:?} of CPU time and has not made system call {nr}; \
+         does the process change code of Sidestep?"
+    )]
+    Busy {
+        /// Process id.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// System call number.
+        nr: u64,
+        /// The CPU time that it has used in user code.
+        used: Duration,
     },
     /// The thread got somewhere else than to its system call.
     #[error("thread {tid} of process {pid} did not execute system call {nr} ({saw}); attach again")]
@@ -331,6 +344,7 @@ impl Calls {
 
 impl Active {
     fn call(&mut self, nr: u64, args: [u64; 6]) -> Result<i64, CallError> {
+        self.stand(nr)?;
         let regs = self.regs.for_call(self.gadgets, self.frame, nr, args);
         self.check("set the registers of", ptrace::set_regs(self.tid, &regs))?;
         self.block_signals()?;
@@ -380,10 +394,10 @@ impl Active {
 
     fn to_syscall_stop(&self, nr: u64) -> Result<(), CallError> {
         let mut signal = 0;
-        let limit = Limit::after(TIMEOUT);
+        let mut patience = Patience::new();
         loop {
             self.check("resume", ptrace::cont_to_syscall(self.tid, signal))?;
-            match self.wait(nr, limit)? {
+            match self.wait(nr, &mut patience)? {
                 Event::Syscall => return Ok(()),
                 // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped
                 // process.
@@ -411,12 +425,21 @@ impl Active {
         self.check("set the registers of", ptrace::set_regs(self.tid, &self.regs))
     }
 
+    /// After a call that failed, it may run.
+    fn stand(&mut self, nr: u64) -> Result<(), CallError> {
+        if self.stands == Stands::Not {
+            self.interrupt(nr)?;
+            self.stands = Stands::Signal;
+        }
+        Ok(())
+    }
+
     /// Brings it to a stop of the signal kind, however it stands, or if it runs, too.
     fn interrupt(&self, nr: u64) -> Result<(), CallError> {
-        let limit = Limit::after(TIMEOUT);
+        let mut patience = Patience::new();
         self.check("interrupt", ptrace::interrupt(self.tid))?;
         loop {
-            let signal = match self.wait(nr, limit)? {
+            let signal = match self.wait(nr, &mut patience)? {
                 Event::Stop => return Ok(()),
                 Event::Signal(libc::SIGSTOP) => libc::SIGSTOP,
                 _ => 0,
@@ -431,28 +454,6 @@ impl Active {
             process.write(at, &[0; GADGET_CODE.len()])?;
         }
         if self.old.is_empty() { Ok(()) } else { Ok(process.write(self.frame, &self.old)?) }
-    }
-
-    fn wait(&self, nr: u64, limit: Limit) -> Result<Event, CallError> {
-        const LOOK: Duration = Duration::from_millis(20);
-        loop {
-            let event = wait_until(self.tid, Limit::after(LOOK), || {});
-            match self.check("wait for", event)? {
-                Some(Event::Exited(_)) => return Err(CallError::Exited { pid: self.pid }),
-                Some(event) => return Ok(event),
-                None if self.has_ended() => return Err(CallError::Exited { pid: self.pid }),
-                None if limit.is_over() => {
-                    return Err(CallError::Timeout { pid: self.pid, nr, waited: limit.waited() });
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Was it killed? The end of a first thread is reported only when all other threads have ended,
-    /// and these stand, or wait for us to take their zombies away.
-    fn has_ended(&self) -> bool {
-        procfs::has_ended(self.owner, self.tid)
     }
 
     fn check<T>(&self, what: &'static str, result: io::Result<T>) -> Result<T, CallError> {

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use sidestep_isa::Va;
 
@@ -120,6 +121,16 @@ pub fn parent(pid: i32) -> Option<i32> {
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     let stat = read_short(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     stat_field(&stat, 3)?.chars().next()
+}
+
+/// The CPU time that a thread has used in user code (`utime`, field 14 of `/proc/PID/task/TID/stat`),
+/// to 10 ms.
+pub fn user_time(pid: i32, tid: i32) -> Option<Duration> {
+    /// A tick of `USER_HZ`, which is 100 on all our architectures.
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = read_short(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let ticks: u32 = stat_field(&stat, 14)?.parse().ok()?;
+    Some(TICK * ticks)
 }
 
 /// Has a thread ended? Its entry may still be there.

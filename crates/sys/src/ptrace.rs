@@ -198,6 +198,17 @@ pub fn rseq_area(tid: pid_t) -> Option<u64> {
     (conf[0] != 0).then_some(conf[0])
 }
 
+/// Does the kernel give a thread's system calls back to the program, as signals (`prctl` with
+/// `PR_SET_SYSCALL_USER_DISPATCH`)? Only known since Linux 6.4.
+pub fn has_dispatch(tid: pid_t) -> bool {
+    const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: c_uint = 0x4211;
+    // struct ptrace_sud_config: mode, selector, offset, length. Mode 0 is "off".
+    let mut config = [0u64; 4];
+    let len = size_of_val(&config);
+    let asked = request(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, tid, len, config.as_mut_ptr() as usize);
+    asked.is_ok() && config[0] != 0
+}
+
 /// Is a thread that stands at a system call at its entry (else at its exit)? Linux 5.3.
 pub fn at_entry(tid: pid_t) -> io::Result<bool> {
     const PTRACE_GET_SYSCALL_INFO: c_uint = 0x420e;

@@ -193,6 +193,12 @@ impl Stopped {
         &self.threads
     }
 
+    /// A thread whose system calls the kernel gives back to the program (Syscall User Dispatch).
+    #[must_use]
+    pub fn dispatching(&self) -> Option<i32> {
+        self.threads.iter().map(|thread| thread.tid).find(|tid| ptrace::has_dispatch(*tid))
+    }
+
     /// A thread that was let execute something by a controller which has died since, and had no CPU
     /// to come back from it: it may need what that controller has mapped.
     #[must_use]

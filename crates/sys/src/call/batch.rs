@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use sidestep_isa::{Len, Va};
 
-use super::{Active, CallError, Stands, TIMEOUT};
+use super::{Active, CallError, Patience, Stands};
 use crate::arch::{BATCH_CODE, Word};
-use crate::patience::Limit;
 use crate::process::Process;
 use crate::ptrace::{self, Event};
 
@@ -84,13 +83,14 @@ impl Active {
         }
         process.write(at.list, &list(at.list, calls))?;
         let nr = calls.last().map_or(0, |(number, _)| *number as u64);
+        self.stand(nr)?;
         let regs = self.regs.for_batch(self.gadgets, self.frame, at.code, at.list);
         self.check("set the registers of", ptrace::set_regs(self.tid, &regs))?;
         self.block_signals()?;
         self.stands = Stands::Not;
         self.check("resume", ptrace::cont(self.tid, 0))?;
         let done = at.list.plus(Len((calls.len() * ENTRY + RESULT) as u64));
-        let limit = Limit::after(TIMEOUT);
+        let mut patience = Patience::new();
         let mut pause = FIRST_LOOK;
         loop {
             std::thread::sleep(pause);
@@ -98,13 +98,12 @@ impl Active {
                 break;
             }
             match self.check("wait for", ptrace::wait(self.tid, true))? {
-                None if pause == LAST_LOOK && self.has_ended() => {
-                    return Err(CallError::Exited { pid: self.pid });
+                None => {
+                    if pause == LAST_LOOK {
+                        self.go_on_waiting(nr, &mut patience)?;
+                    }
+                    pause = (pause * 2).min(LAST_LOOK);
                 }
-                None if limit.is_over() => {
-                    return Err(CallError::Timeout { pid: self.pid, nr, waited: limit.waited() });
-                }
-                None => pause = (pause * 2).min(LAST_LOOK),
                 Some(Event::Exited(_)) => return Err(CallError::Exited { pid: self.pid }),
                 // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped
                 // process.

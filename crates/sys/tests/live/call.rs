@@ -193,3 +193,25 @@ fn a_first_thread_that_was_killed_in_our_call_was_waited_for() {
     assert!(matches!(error, CallError::Exited { .. }), "{error}");
     assert!(!process.is_alive());
 }
+
+/// It was waited for as if it slept, for ten seconds, and the message spoke of a frozen group.
+#[test]
+fn a_thread_that_loops_where_a_call_should_be_was_waited_for() {
+    const LOOP: &[u8] = match () {
+        () if cfg!(target_arch = "aarch64") => &[0x00, 0x00, 0x00, 0x14],
+        () if cfg!(target_arch = "arm") => &[0xfe, 0xff, 0xff, 0xea],
+        () => &[0xeb, 0xfe],
+    };
+    let target = Target::start(Build::Worker, &["mixed"]);
+    let process = Process::open(target.pid()).unwrap();
+    let mut stopped = process.stop().unwrap();
+    let list = Va(stopped.call(arch::MMAP, [0, 4096, RW, ANON, u64::MAX, 0]).unwrap());
+    let code = Va(stopped.call(arch::MMAP, [0, 4096, RX, ANON, u64::MAX, 0]).unwrap());
+    stopped.write(code, LOOP).unwrap();
+    let error = stopped.batch(&Batch { code, list, len: Len(1024) }, &[(libc::SYS_getpid, [0; 6])]).unwrap_err();
+    assert!(matches!(error, CallError::Busy { nr, .. } if nr == libc::SYS_getpid as u64), "{error}");
+    stopped.call(libc::SYS_munmap, [code.0, 4096, 0, 0, 0, 0]).unwrap();
+    stopped.call(libc::SYS_munmap, [list.0, 4096, 0, 0, 0, 0]).unwrap();
+    stopped.resume().unwrap();
+    target.finish_well();
+}
