@@ -88,6 +88,12 @@ fn lengths_that_the_target_made_up_took_all_memory() {
     (0..6).for_each(|seed| attack("lengths", seed));
 }
 
+/// Threads loop in copies of their own system calls, and where the controller has them make others.
+#[test]
+fn system_calls_that_became_endless_loops() {
+    (0..3).for_each(|seed| attack("busy", seed));
+}
+
 /// Which process traces another one.
 fn tracer(pid: i32) -> i32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
