@@ -5,7 +5,9 @@ use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::tool::{Tracing, during, sidestep};
-use sidestep_tests::{Snapshot, target};
+use sidestep_tests::{Snapshot, skip, target};
+
+use crate::errors::refused;
 
 fn locked(how: &str) -> Option<(Program, String)> {
     let mut program = Program::start(&mut Command::new(target("sandbox")?));
@@ -47,6 +49,24 @@ pub fn hits_were_not_counted_where_a_filter_kills() {
     run(&mut sidestep(&["detach", "-p", &pid]), LIMIT).ok();
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("work 10"), 10);
+    program.finish().ok();
+}
+
+/// The return from our signal handler, and each call that the controller has a thread make, came
+/// back as a SIGSYS.
+#[test]
+pub fn system_calls_that_the_kernel_gives_back_killed_the_program() {
+    let Some(path) = target("sandbox") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    if program.ask("dispatch 1") != 0 {
+        return skip("Syscall User Dispatch");
+    }
+    let pid = program.pid().to_string();
+    let before = Snapshot::of(program.pid());
+    refused(&["funccount", "-p", &pid, "leaf"], &["PR_SET_SYSCALL_USER_DISPATCH", "cannot be probed"]);
+    refused(&["-p", &pid, "-e", "u:leaf { printf(\"%d\", pid) }"], &["PR_SET_SYSCALL_USER_DISPATCH"]);
+    before.assert_same(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("work 100"), 100);
     program.finish().ok();
 }
 

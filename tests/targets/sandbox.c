@@ -19,6 +19,14 @@ static long work(long n)
     return sum;
 }
 
+/* From here on the kernel asks `selector` at each system call, and would send SIGSYS in place of the call. */
+static long dispatch(long unused)
+{
+    static char selector = SYSCALL_DISPATCH_FILTER_ALLOW;
+    (void)unused;
+    return prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &selector);
+}
+
 static long lock(long errors)
 {
 #define ALLOW(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
@@ -52,6 +60,6 @@ static long lock(long errors)
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-static const struct command commands[] = { { "work", work }, { "lock", lock }, { NULL, NULL } };
+static const struct command commands[] = { { "work", work }, { "lock", lock }, { "dispatch", dispatch }, { NULL, NULL } };
 
 int main(int argc, char **argv) { return serve(argc, argv, commands); }

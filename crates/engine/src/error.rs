@@ -383,6 +383,17 @@ pub enum SessionError {
         /// Name of the system call.
         call: &'static str,
     },
+    /// System calls of the target are given back to it.
+    #[error(
+        "thread {tid} of process {pid} has its system calls given back to it as signals (PR_SET_SYSCALL_USER_DISPATCH, as \
+         Wine does), and those of probes with them: it cannot be probed"
+    )]
+    Dispatch {
+        /// The target.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+    },
     /// Traces of an earlier controller that cannot be understood.
     #[error("process {pid} carries probes of another version of sidestep: use that version to remove them")]
     ForeignVersion {

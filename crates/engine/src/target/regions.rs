@@ -108,6 +108,9 @@ impl Regions {
         }
         // A few calls in each pause, and none that can wait.
         let (shared_va, shared) = hold.stopped("shared memory", |stopped| {
+            if let Some(tid) = stopped.dispatching() {
+                return Err(SessionError::Dispatch { pid: process.pid(), tid });
+            }
             let (shared_va, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
             List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
             Ok((shared_va, shared))
