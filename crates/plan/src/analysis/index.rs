@@ -1,19 +1,19 @@
 //! Everything that refers to code, for a whole object: computed once, asked for each site.
 
 mod around;
+mod stays;
+mod undescribed;
 mod whole;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use sidestep_isa::{Flow, Insn, sweep};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{Len, Va, sweep};
 
 use crate::analysis::family::{Families, Family};
 use crate::analysis::sweep::{Borders, Edge, How, Stretch};
-use crate::object::{Bytes, Extent, ObjectCode, Rewritten};
+use crate::object::{Bytes, ObjectCode};
 use crate::reason::Reason;
 
 /// Whether nobody waits for the result any more: then it may be anything.
@@ -136,107 +136,6 @@ impl<'a> Index<'a> {
         Arc::clone(&self.found)
     }
 
-    fn find_holes(&self) -> Vec<Range<Va>> {
-        let padding = |stretch: &Stretch| {
-            let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-            sweep(self.code.isa, bytes, stretch.start).all(|insn| insn.is_ok_and(|insn| self.is_free(&insn)))
-        };
-        let pairs = self.found.stretches.windows(2).filter(|pair| pair[1].borders == Borders::Gap && !pair[0].open_end);
-        let hole = |pair: &[Stretch]| {
-            let (before, gap) = (&pair[0], &pair[1]);
-            let fits = before.end == gap.start && before.fault.is_none() && gap.end.since(gap.start) >= 5;
-            let free = || self.arrival(gap.start, gap.end).is_none() && padding(gap);
-            (matches!(before.borders, Borders::Known | Borders::Found) && fits && free()).then_some(gap.start..gap.end)
-        };
-        pairs.filter_map(hole).collect()
-    }
-
-    /// Padding that nobody runs into or refers to and that begins or ends between two addresses.
-    pub(crate) fn holes(&self, from: Va, to: Va) -> &[Range<Va>] {
-        let holes = self.found.holes.get_or_init(|| self.find_holes());
-        let lo = holes.partition_point(|hole| hole.end <= from);
-        let hi = holes.partition_point(|hole| hole.start < to);
-        &holes[lo..hi.max(lo)]
-    }
-
-    /// The place that the program changes itself and that an instruction is in.
-    pub(crate) fn rewritten(&self, insn: &Insn) -> Option<Rewritten> {
-        let next = self.code.rewritten.partition_point(|place| place.extent.start < insn.next());
-        let place = self.code.rewritten[..next].last()?;
-        (insn.va() < place.extent.start.plus(place.extent.len)).then_some(*place)
-    }
-
-    /// Whether an instruction is filler that belongs to nobody.
-    pub(crate) fn is_free(&self, insn: &Insn) -> bool {
-        insn.is_filler() && self.rewritten(insn).is_none()
-    }
-
-    /// Why an instruction must stay as it is, where it is.
-    pub(crate) fn stays(&self, insn: &Insn) -> Option<Reason> {
-        // The sequence, or the signature of its abort handler.
-        let meets = |e: &&Extent| e.start < insn.next() && insn.va() < e.start.plus(e.len);
-        let sequence = self.code.restartable.iter().find(meets);
-        let sequence = sequence.map(|extent| Reason::RestartableSequence { insn: *insn, start: extent.start });
-        let rewritten = || Some(Reason::Rewritten { insn: *insn, by: self.rewritten(insn)?.by });
-        let calls = match insn.flow() {
-            Flow::Call(_) | Flow::CallIndirect => true,
-            Flow::JumpIndirect => insn.is_slot_jump(),
-            _ => false,
-        };
-        let is_read = || (self.code.mono && calls).then_some(Reason::ReadByMono { insn: *insn });
-        let exclusive = || Some(Reason::ExclusiveSequence { insn: *insn, store: self.exclusive_store(insn)? });
-        sequence.or_else(rewritten).or_else(is_read).or_else(exclusive)
-    }
-
-    /// The store that ends the exclusive sequence that an instruction is in: one that execution can
-    /// reach from there without a load that begins a new sequence.
-    fn exclusive_store(&self, insn: &Insn) -> Option<Va> {
-        /// Instructions that are looked at. Sequences are short (Arm ARM, "Load-Exclusive and
-        /// Store-Exclusive instruction usage restrictions": at most 128 bytes).
-        const MOST: usize = 128;
-        if !self.code.isa.limits().exclusive || self.exclusive_stores().is_empty() {
-            return None;
-        }
-        let (mut seen, mut todo) = (BTreeSet::new(), vec![insn.va()]);
-        while let Some(va) = todo.pop() {
-            let Some(insn) = self.code.insn_at(va).filter(|_| seen.len() < MOST && seen.insert(va)) else { continue };
-            if insn.is_exclusive_store() {
-                // What ends the sequence without a store is of no use here.
-                if self.exclusive_stores().binary_search(&va).is_ok() {
-                    return Some(va);
-                }
-                continue;
-            }
-            if insn.is_exclusive_load() {
-                continue;
-            }
-            match insn.flow() {
-                Flow::Jump(to) => todo.push(to),
-                Flow::Branch(to) => todo.extend([to, insn.next()]),
-                Flow::Next => todo.push(insn.next()),
-                // A return may have a condition.
-                Flow::Return | Flow::JumpIndirect if insn.falls_through() => todo.push(insn.next()),
-                _ => {}
-            }
-        }
-        None
-    }
-
-    /// All stores that end exclusive sequences, sorted.
-    fn exclusive_stores(&self) -> &[Va] {
-        self.found.exclusive_stores.get_or_init(|| {
-            let words = |stretch: &Stretch| {
-                let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-                sweep(self.code.isa, bytes, stretch.start)
-                    .map_while(Result::ok)
-                    .filter(|insn| insn.is_exclusive_store() && insn.may_fault())
-                    .map(|insn| insn.va())
-                    .collect::<Vec<_>>()
-            };
-            self.found.stretches.iter().flat_map(words).collect()
-        })
-    }
-
     /// Whether somebody is known to jump or call to an address from `from` up to, not including,
     /// `to`, or a function starts there. (Exceptions, and pointers to it, are rarely followed.)
     pub(crate) fn is_frequented(&self, from: Va, to: Va) -> bool {
@@ -303,55 +202,6 @@ impl<'a> Index<'a> {
     /// begins there: unwind information alone knows it.
     pub(crate) fn is_nameless(&self, va: Va) -> bool {
         self.code.nameless.binary_search(&va).is_ok() && !self.code.beginnings.contains(&va)
-    }
-
-    /// The code that nothing describes and that was found by walking: runs of instructions,
-    /// ascending, and whether a function starts with the first.
-    pub fn found(&self) -> impl Iterator<Item = (Extent, bool)> {
-        let found = self.found.stretches.iter().filter(|stretch| stretch.borders == Borders::Found);
-        found.map(|s| (Extent { start: s.start, len: Len(s.len() as u64) }, self.is_start(s.start)))
-    }
-
-    /// The functions that no symbol names, by address: those that unwind information alone
-    /// describes, and those that were found by walking. Neither parts of functions nor linkage
-    /// tables.
-    #[must_use]
-    pub fn unnamed(&self) -> Vec<Extent> {
-        let holds = |section: &&Bytes<'_>, va: Va| section.va <= va && va.since(section.va) < section.data.len() as i64;
-        let is_plt = |va| self.code.text.iter().find(|s| holds(s, va)).is_some_and(|s| s.name.starts_with(".plt"));
-        let nameless = |va| self.code.nameless.binary_search(&va).is_ok() && !self.is_part(va) && !is_plt(va);
-        let mut all: Vec<Extent> = self.code.extents.iter().filter(|extent| nameless(extent.start)).copied().collect();
-        let walked = |stretch: &Stretch| stretch.borders == Borders::Found && self.is_start(stretch.start);
-        let starts = self.found.stretches.iter().enumerate().filter(|(_, stretch)| walked(stretch));
-        all.extend(starts.map(|(first, stretch)| {
-            let own = self.found_from(first).last().unwrap_or(stretch);
-            Extent { start: stretch.start, len: Len(own.end.since(stretch.start) as u64) }
-        }));
-        all.sort_unstable_by_key(|extent| (extent.start, extent.len.0));
-        all.dedup_by_key(|extent| extent.start);
-        all
-    }
-
-    /// What was found of the function that starts with a stretch, given by its number.
-    fn found_from(&self, first: usize) -> impl Iterator<Item = &Stretch> {
-        let undescribed = |stretch: &&Stretch| matches!(stretch.borders, Borders::Found | Borders::Gap);
-        let rest = self.found.stretches[first + 1..].iter().take_while(undescribed);
-        let rest = rest.take_while(|stretch| !self.is_start(stretch.start));
-        std::iter::once(&self.found.stretches[first]).chain(rest).filter(|stretch| stretch.borders == Borders::Found)
-    }
-
-    /// The instructions of the function around `va`, if it is one that nothing describes and that
-    /// was found by walking the code.
-    #[must_use]
-    pub fn found_around(&self, va: Va) -> Vec<Va> {
-        let Some((number, _)) = self.stretch(va).filter(|(_, stretch)| stretch.borders == Borders::Found) else {
-            return Vec::new();
-        };
-        let undescribed = |stretch: &&Stretch| matches!(stretch.borders, Borders::Found | Borders::Gap);
-        let before = self.found.stretches[..number].iter().rev().take_while(undescribed).count();
-        let own = |at: &usize| self.is_start(self.found.stretches[*at].start);
-        let first = (number - before..=number).rev().find(own).unwrap_or(number - before);
-        self.found_from(first).flat_map(Stretch::insns).collect()
     }
 
     /// What is known of the indirect jumps of a stretch and of those that belong to it; `None`:

@@ -1,244 +1,51 @@
-//! Where a function ends: all of its exits, found by walking its control flow from the first
-//! instruction.
-//!
-//! An exit is a return, or a jump that leaves the function (a tail call), conditional or not. Each
-//! path from the entry to the end of a call passes exactly one exit. So a handler at the exits sees
-//! each return once, and the stack stays as the program made it.
-//!
-//! What the walk relies on is said by [`NoExits`]: whatever is not proven is an error, and the
-//! caller has to watch the function in another way, or not at all.
+//! The walk through a function, from its first instruction to its exits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use sidestep_isa::stack::Stack;
 use sidestep_isa::thunk::is_thunk;
-use sidestep_isa::{DecodeError, Flow, Insn};
-use sidestep_isa::{Len, Va};
+use sidestep_isa::{DecodeError, Flow, Insn, Len, Va};
 
+use super::{ExitKind, NoExits};
 use crate::analysis::family::Leads;
 use crate::analysis::index::Index;
 use crate::analysis::sweep::Borders;
-use crate::reason::{Fault, UnknownJumps};
-
-/// An instruction by which a function ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Exit {
-    /// Link-time address.
-    pub va: Va,
-    /// How it leaves.
-    pub kind: ExitKind,
-}
-
-/// How an exit leaves its function.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExitKind {
-    /// `ret`, with the number of bytes of arguments that it takes off the stack.
-    Return {
-        /// In bytes.
-        drops: u16,
-    },
-    /// A jump to another function.
-    TailCall {
-        /// Link-time address of the function; `None`: it is known only when the jump is made.
-        to: Option<Va>,
-    },
-    /// The same, if a condition holds. Else the function goes on.
-    ConditionalTailCall {
-        /// Link-time address of the other function.
-        to: Va,
-    },
-}
-
-/// The exits of a function.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Exits {
-    /// By address; one at least.
-    pub all: Vec<Exit>,
-    /// Nobody comes to an exit but through the entry of the function: a hit there is a return of
-    /// the function. Else others share some of its code, and which function ends is known only from
-    /// the entry of the call.
-    pub exclusive: bool,
-}
-
-impl Exits {
-    /// Whether the function ends by a jump to another one, at least at times: its result is not
-    /// known there.
-    #[must_use]
-    pub fn has_tail_calls(&self) -> bool {
-        self.all.iter().any(|exit| !matches!(exit.kind, ExitKind::Return { .. }))
-    }
-}
-
-/// Why the exits of a function are not known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoExits {
-    /// No function starts there.
-    NotAFunction,
-    /// What is on top of the stack at its entry is no return address, by its unwind information.
-    OddFrame,
-    /// The instructions are not known for certain.
-    Undecodable(Fault),
-    /// Not all jumps are understood.
-    UnknownJumps(UnknownJumps),
-    /// An indirect jump that may stay in the function or leave it.
-    Ambiguous {
-        /// Link-time address of the jump.
-        at: Va,
-    },
-    /// The stack pointer is not that of the entry.
-    Unbalanced {
-        /// Link-time address of the exit.
-        at: Va,
-        /// Stack pointer there minus that at the entry, in bytes.
-        depth: i64,
-    },
-    /// It calls an address inside of itself, so a return may not be one of the function.
-    InnerCall {
-        /// Link-time address of the call.
-        at: Va,
-    },
-    /// Execution runs over the end.
-    OpenEnd {
-        /// Link-time address of the end.
-        at: Va,
-    },
-    /// A conditional jump whose condition is no flag.
-    CountedBranch {
-        /// Link-time address of the jump.
-        at: Va,
-    },
-    /// A far jump or return.
-    Far {
-        /// Link-time address of the instruction.
-        at: Va,
-    },
-    /// A return takes arguments off the stack, which 64-bit code of compilers never does.
-    DropsArguments {
-        /// Link-time address of the return.
-        at: Va,
-    },
-    /// No path leads to a return.
-    NeverReturns,
-    /// The result is that of another function, which is not known.
-    ForeignResult {
-        /// Link-time address of the jump to it.
-        at: Va,
-    },
-}
-
-impl fmt::Display for NoExits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoExits::NotAFunction => f.write_str("it is not the start of a function"),
-            NoExits::OddFrame => f.write_str("its unwind information says that no ordinary call leads to it"),
-            NoExits::Undecodable(fault) => fault.fmt(f),
-            NoExits::UnknownJumps(unknown) => unknown.fmt(f),
-            NoExits::Ambiguous { at } => write!(f, "the indirect jump at {at} may stay in the function or leave it"),
-            NoExits::Unbalanced { at, depth } => {
-                write!(f, "at the exit at {at} the stack pointer is {depth} bytes from where it was at the entry")
-            }
-            NoExits::InnerCall { at } => write!(f, "the call at {at} goes to the inside of the function"),
-            NoExits::OpenEnd { at } => write!(f, "execution runs over the end of the function at {at}"),
-            NoExits::CountedBranch { at } => {
-                write!(f, "the jump at {at} leaves the function by a counter, not by a flag")
-            }
-            NoExits::Far { at } => write!(f, "the instruction at {at} leaves by a far jump"),
-            NoExits::DropsArguments { at } => write!(f, "the return at {at} takes arguments off the stack"),
-            NoExits::ForeignResult { at } => {
-                write!(f, "its result is that of the function that the jump at {at} leads to, which is not known")
-            }
-            NoExits::NeverReturns => f.write_str("it never returns: no path from its entry leads to a return"),
-        }
-    }
-}
-
-impl std::error::Error for NoExits {}
-
-/// Finds the exits of the function that starts at `entry`, a link-time address.
-///
-/// # Errors
-/// They are not proven: [`NoExits`] says which part of the proof is missing.
-pub fn exits(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
-    if !index.is_start(entry) || index.is_part(entry) {
-        return Err(NoExits::NotAFunction);
-    }
-    if index.has_odd_frame(entry) {
-        return Err(NoExits::OddFrame);
-    }
-    let mut walk = Walk {
-        index,
-        entry,
-        states: BTreeMap::new(),
-        todo: Vec::new(),
-        exits: BTreeMap::new(),
-        calls: Vec::new(),
-        led_to: BTreeSet::new(),
-    };
-    walk.reach(entry, Stack::ENTRY);
-    if index.code().go {
-        walk.reach_all();
-    }
-    walk.run()?;
-    if walk.exits.is_empty() {
-        return Err(NoExits::NeverReturns);
-    }
-    let all = walk.exits.iter().map(|(va, kind)| Exit { va: *va, kind: *kind }).collect();
-    Ok(Exits { all, exclusive: walk.is_exclusive() })
-}
-
-/// Finds where the result of the function that starts at `entry` is known: its returns, and those
-/// of the functions to which it jumps. They are returns of this function only for calls that were
-/// seen to begin.
-///
-/// # Errors
-/// As [`exits`], of any of these functions.
-pub fn results(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
-    let mut found = exits(index, entry)?;
-    if !found.has_tail_calls() {
-        return Ok(found);
-    }
-    let (mut returns, mut done, mut todo) = (BTreeMap::new(), BTreeSet::from([entry]), found.all);
-    while let Some(exit) = todo.pop() {
-        let to = match exit.kind {
-            ExitKind::Return { .. } => {
-                returns.insert(exit.va, exit);
-                continue;
-            }
-            ExitKind::TailCall { to } => to.ok_or(NoExits::ForeignResult { at: exit.va })?,
-            ExitKind::ConditionalTailCall { to } => to,
-        };
-        if done.insert(to) {
-            match exits(index, to) {
-                Ok(more) => todo.extend(more.all),
-                Err(NoExits::NeverReturns) => {}
-                Err(NoExits::NotAFunction) => return Err(NoExits::ForeignResult { at: exit.va }),
-                Err(why) => return Err(why),
-            }
-        }
-    }
-    if returns.is_empty() {
-        return Err(NoExits::NeverReturns);
-    }
-    found = Exits { all: returns.into_values().collect(), exclusive: false };
-    Ok(found)
-}
+use crate::reason::UnknownJumps;
 
 /// A walk through a function.
-struct Walk<'i, 'a> {
+pub(super) struct Walk<'i, 'a> {
     index: &'i Index<'a>,
     entry: Va,
     /// What is known of the stack in front of each instruction that was reached.
     states: BTreeMap<Va, Stack>,
     todo: Vec<Va>,
-    exits: BTreeMap<Va, ExitKind>,
+    pub exits: BTreeMap<Va, ExitKind>,
     /// Direct calls: where they go, and where they are.
     calls: Vec<(Va, Va)>,
     /// Where indirect jumps of the function go in it.
     led_to: BTreeSet<Va>,
 }
 
-impl Walk<'_, '_> {
+impl<'i, 'a> Walk<'i, 'a> {
+    /// Walks through the function that starts at `entry`.
+    pub fn through(index: &'i Index<'a>, entry: Va) -> Result<Walk<'i, 'a>, NoExits> {
+        let mut walk = Walk {
+            index,
+            entry,
+            states: BTreeMap::new(),
+            todo: Vec::new(),
+            exits: BTreeMap::new(),
+            calls: Vec::new(),
+            led_to: BTreeSet::new(),
+        };
+        walk.reach(entry, Stack::ENTRY);
+        if index.code().go {
+            walk.reach_all();
+        }
+        walk.run()?;
+        Ok(walk)
+    }
+
     fn reach(&mut self, va: Va, stack: Stack) {
         // Go's compiler puts a nop behind a last call that does not return.
         let own = || self.index.stretch(self.entry).is_some_and(|(_, own)| (own.start..own.end).contains(&va));
@@ -504,7 +311,7 @@ impl Walk<'_, '_> {
     }
 
     /// Whether nobody comes into the walked code but through the entry.
-    fn is_exclusive(&self) -> bool {
+    pub fn is_exclusive(&self) -> bool {
         let index = self.index;
         let own = |va: Va| self.states.contains_key(&va);
         self.states.keys().filter(|va| **va != self.entry).all(|va| {
@@ -521,7 +328,7 @@ impl Walk<'_, '_> {
 
 /// Whether code runs on into an instruction, but for `known` one: the one in front of it, or in
 /// front of the padding there.
-fn is_run_into(index: &Index<'_>, va: Va, known: impl Fn(Va) -> bool) -> bool {
+pub(super) fn is_run_into(index: &Index<'_>, va: Va, known: impl Fn(Va) -> bool) -> bool {
     let mut at = va;
     loop {
         let before = index.stretch(at.offset(-1)).and_then(|(_, stretch)| stretch.insn_start(at.offset(-1)));
@@ -537,32 +344,4 @@ fn is_run_into(index: &Index<'_>, va: Va, known: impl Fn(Va) -> bool) -> bool {
             None => return true,
         }
     }
-}
-
-/// The jumps to a return, as exits in its place: all that lead to it, if these are direct jumps of
-/// the same code alone. A return has one byte, often too few for a jump; a jump to it has more.
-/// `None`: others may come to it.
-#[must_use]
-pub fn jumps_to(index: &Index<'_>, exit: Exit) -> Option<Vec<Exit>> {
-    let Exit { va, kind: ExitKind::Return { drops: 0 } } = exit else { return None };
-    let end = va.plus(Len(1));
-    let named = index.is_start(va) || index.has_symbol(va) || index.is_named(va);
-    let lands = !index.landing_pads(va, end).is_empty();
-    let unknown = index.code().go || index.control_flow_known(va.offset(-1), end).is_err();
-    if named || lands || unknown || is_run_into(index, va, |_| false) {
-        return None;
-    }
-    let jump = |source: Va| {
-        let insn = index.code().insn_at(source)?;
-        match insn.flow() {
-            Flow::Jump(to) if to == va => Some(Exit { va: source, kind: ExitKind::TailCall { to: Some(va) } }),
-            Flow::Branch(to) if to == va && insn.condition().is_some() => {
-                Some(Exit { va: source, kind: ExitKind::ConditionalTailCall { to: va } })
-            }
-            _ => None,
-        }
-    };
-    let edges = index.edges_to(va, end);
-    let all: Option<Vec<Exit>> = edges.iter().map(|edge| jump(edge.source)).collect();
-    all.filter(|all| !all.is_empty())
 }
