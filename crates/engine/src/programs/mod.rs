@@ -1,8 +1,10 @@
 //! Programs of a session: linked to the memory of their maps, compiled, placed.
 
+mod context;
+mod handlers;
 mod part;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::mem::offset_of;
 use std::rc::Rc;
 
@@ -12,19 +14,20 @@ use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::{self, Clock, Env};
 use sidestep_bpf::pass::arguments::{self, Argument};
 use sidestep_bpf::pass::{self, Link, Values};
-use sidestep_bpf::verify::{Helper, Verified};
+use sidestep_bpf::verify::Verified;
 use sidestep_isa::Va;
-use sidestep_plan::handler::{self, AtExit, Handler};
 use sidestep_plan::thunk::native::{Native, Vectors, Wide, functions};
-use sidestep_plan::thunk::{self, Side};
+use sidestep_plan::thunk::{self};
 use sidestep_sys::TscScale;
 use sidestep_sys::arch::ISA;
-use sidestep_wire::{Flow, ProbeDesc, Regs, ThreadState};
+use sidestep_wire::{ProbeDesc, ThreadState};
 
-use crate::api::{Action, Code, Program};
+use crate::api::{Code, Program};
 use crate::error::SessionError;
 use crate::memory::layout::{Layout, MapPlace};
-pub(crate) use crate::programs::part::Part;
+use context::context;
+pub(crate) use context::{changed_registers, context_at_entry, uses_result};
+pub(crate) use part::Part;
 
 /// Functions begin on their own half cache line.
 const ALIGN: usize = 16;
@@ -159,9 +162,6 @@ impl Memory<'_> {
         self.maps.iter().zip(&self.layout.maps).enumerate().map(one).collect()
     }
 }
-
-/// Words of the context that are registers: not the cookie.
-const REGISTERS: u64 = (1 << (size_of::<Regs>() / 8)) - 1;
 
 impl Programs {
     /// Links and compiles, if there is native code for the target; [`Programs::place`] comes next.
@@ -402,109 +402,9 @@ impl Programs {
         self.compiled.iter().map(|p| p.thunk.changes).reduce(thunk::Context::union).unwrap_or_default()
     }
 
-    /// Run-time address of the word that leads to the replaced function.
-    pub fn original(&self, action: &Action) -> Option<Va> {
-        action.entry.and_then(|i| self.at(i)).and_then(|p| p.replaces).map(|replaces| replaces.original)
-    }
-
-    /// Whether a program sends the thread somewhere else.
-    pub fn redirects(&self, action: &Action) -> bool {
-        let program = |i: usize| self.at(i).is_some_and(|p| p.thunk.changes.has_ip(ISA) || p.replaces.is_some());
-        [action.entry, action.exit].into_iter().flatten().any(program)
-    }
-
     /// Bytes of stack that the agent and any of the programs need at a hit.
     pub fn agent_stack(&self) -> i32 {
         self.compiled.iter().chain(&self.completed).map(|p| p.stack + RUN_STACK).fold(HIT_STACK, i32::max)
-    }
-
-    /// For a slab with detours that need these.
-    pub fn thunks(&self, needed: &BTreeSet<usize>, is_go: bool) -> Vec<Option<thunk::Program>> {
-        let one = |p: &Compiled| thunk::Program { goroutine: is_go.then_some(p.stack), ..p.thunk };
-        let programs = self.compiled.iter().chain(&self.completed).enumerate();
-        programs.map(|(i, program)| needed.contains(&i).then(|| one(program))).collect()
-    }
-
-    /// The ends of remembered calls, for a slab with detours that need these.
-    pub fn ends(&self, needed: &BTreeSet<(Side, usize)>) -> Vec<thunk::End> {
-        let one = |(side, number): &(Side, usize)| {
-            let program = self.at(*number)?.inline.clone()?;
-            Some(thunk::End { side: *side, number: *number, program })
-        };
-        needed.iter().filter_map(one).collect()
-    }
-
-    /// For the agent.
-    pub fn desc(&self, action: &Action, number: u32, cookie: u64, part: &Part) -> ProbeDesc {
-        let program = |index: Option<usize>| index.and_then(|i| self.at(i)).map(|p| p.thunk);
-        let code = |index| program(index).map_or(0, |p| p.code.0);
-        let exclusive = [action.entry, action.exit].into_iter().any(|i| program(i).is_some_and(|p| p.exclusive));
-        let programs = [action.entry, action.exit].into_iter().flatten().filter_map(|i| self.at(i));
-        let mut flags = programs.fold(0, |flags, program| flags | program.flags);
-        if action.entry.is_some() || action.exit.is_none() || *part == Part::Enter {
-            flags |= ProbeDesc::COUNT_ENTRY;
-        }
-        if exclusive {
-            flags |= ProbeDesc::EXCLUSIVE;
-        }
-        if action.post {
-            flags |= ProbeDesc::POST;
-        }
-        let cookie = self.original(action).map_or(cookie, |word| word.0);
-        let (flow, entry, exit) = match part {
-            Part::Whole if action.exit.is_none() => (Flow::Entry, action.entry, None),
-            Part::Whole => (Flow::Return, action.entry, action.exit),
-            Part::Enter => (Flow::Enter, action.entry, None),
-            Part::Exit { .. } => (Flow::Exit, None, action.exit),
-        };
-        let (entry, exit) = (code(entry), code(exit));
-        ProbeDesc { flow: flow as u32, hits: number, flags, cookie, entry, exit, ..ProbeDesc::default() }
-    }
-
-    /// Whether a program makes the probed function return.
-    pub fn overrides(&self, action: &Action) -> bool {
-        [action.entry, action.exit].into_iter().flatten().any(|i| self.at(i).is_some_and(|p| p.thunk.overrides))
-    }
-
-    /// For the detour.
-    pub fn handler(&self, action: &Action, number: u32, cookie: u64, func_ip: Va, part: &Part) -> Handler {
-        let last = self.compiled.len().saturating_sub(1);
-        let at_entry = match part {
-            Part::Whole if action.exit.is_some() => return Handler::Return { probe: number },
-            // The agent keeps the places of calls that are limited.
-            Part::Enter if action.maxactive != 0 => return Handler::Agent { probe: number },
-            Part::Enter => return Handler::Enter { probe: number, program: action.entry.unwrap_or(last) },
-            Part::Whole => action.entry,
-            Part::Exit { before, paired } => {
-                let run = match action.exit {
-                    Some(program) if *paired && action.maxactive == 0 => AtExit::Leave { probe: number, program },
-                    _ => {
-                        let run = self.at_exit(action, number, cookie, func_ip).filter(|_| !paired);
-                        run.map_or(AtExit::Agent { probe: number }, AtExit::Program)
-                    }
-                };
-                return Handler::Exit { before: *before, run };
-            }
-        };
-        let thunk = at_entry.unwrap_or(last);
-        let program = self.at(thunk);
-        let replaces = program.and_then(|p| p.replaces);
-        let handler = handler::Program {
-            probe: number,
-            thunk,
-            only_counts: action.entry.is_none() || replaces.is_some(),
-            context: program.map(|p| p.thunk.context).unwrap_or_default(),
-            cookie,
-            func_ip,
-            inline: program.and_then(|p| p.inline.clone()),
-            // Where there is no program, every hit is counted.
-            filter: program.filter(|_| action.entry.is_some() && replaces.is_none()).and_then(|p| p.filter.clone()),
-        };
-        match replaces {
-            Some(Replaces { function, .. }) => Handler::Replace { count: handler, function },
-            None if action.post => Handler::Post(handler),
-            None => Handler::Program(handler),
-        }
     }
 }
 
@@ -514,25 +414,6 @@ impl Programs {
     pub fn count_rejected(&mut self) {
         self.compiled.iter_mut().chain(&mut self.completed).for_each(|program| program.filter = None);
         self.counts_rejected = true;
-    }
-
-    /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows
-    /// what an exit is.
-    fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
-        let thunk = action.exit?;
-        let program = self.at(thunk)?;
-        // What differs between the exit and the return is not the same in a detour.
-        let same = !program.thunk.context.has_frame(ISA);
-        native::is_for(ISA).then(|| handler::Program {
-            probe: number,
-            thunk,
-            only_counts: false,
-            context: program.thunk.context,
-            cookie,
-            func_ip,
-            inline: program.inline.clone().filter(|_| same),
-            filter: program.filter.clone().filter(|_| same),
-        })
     }
 }
 
@@ -545,40 +426,4 @@ fn saved(vectors: sidestep_sys::Vectors) -> Vectors {
         (false, false) => Wide::No,
     };
     Vectors { wide, components, len, compact }
-}
-
-/// Whether a program that runs at returns looks at the function's result, or may change it.
-pub(crate) fn uses_result(program: &Program) -> bool {
-    program.verified().is_none_or(|verified| context(verified).has_result(ISA))
-}
-
-/// The registers that a program may change.
-pub(crate) fn changed_registers(verified: &Verified) -> thunk::Context {
-    thunk::Context(verified.facts.context_written & REGISTERS)
-}
-
-/// What a program needs of the state at the entry of a function, where nothing is in the registers
-/// that belong to what is between caller and callee.
-pub(crate) fn context_at_entry(verified: &Verified) -> thunk::Context {
-    let facts = &verified.facts;
-    let words = facts.context | facts.context_written;
-    match () {
-        () if facts.context_is_data || verified.program.functions.len() > 1 => context(verified),
-        () if context(verified) == thunk::Context(words) => thunk::Context(words),
-        () => thunk::Context(words).union(thunk::Context::HELPERS_AT_ENTRY),
-    }
-}
-
-/// A program whose context a helper looks at needs all of it but the flags, which no helper looks
-/// at; so does one that passes its context to a function. One that reads it as it reads the
-/// target's memory needs the flags, too.
-fn context(linked: &Verified) -> thunk::Context {
-    let facts = &linked.facts;
-    if facts.context_is_data {
-        return thunk::Context::ALL;
-    }
-    let looked_at = linked.program.functions.len() > 1 || facts.calls(Helper::reads_registers);
-    let all = if facts.context_escapes && looked_at { thunk::Context::HELPERS } else { thunk::Context::default() };
-    // A word of which a part is written has to be there.
-    all.union(thunk::Context(facts.context | facts.context_written))
 }

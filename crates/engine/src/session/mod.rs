@@ -11,35 +11,30 @@ pub(crate) mod protection;
 pub(crate) mod reclaim;
 mod registry;
 pub(crate) mod remains;
+mod shown;
 pub(crate) mod spec;
 pub(crate) mod startup;
+mod switch;
 pub(crate) mod users;
 
-use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Ending, Process, TscScale};
 
-use crate::api::{
-    AttachStats, Bundle, Counts, Entry, ExitStatus, Options, Probe, Record, Refused, Request, Stops, Target,
-    TargetState,
-};
+use crate::api::{Bundle, Entry, ExitStatus, Options, Probe, Record, Request, Stops, Target, TargetState};
 use crate::error::SessionError;
-use crate::patch::switch::{Switch, Switched};
-use crate::patch::toggle;
 use crate::resolve::names::Symbols;
 use crate::resolve::objects::Objects;
 use crate::results::Rings;
 use crate::results::maps::Maps;
-use crate::results::status::{self, Installed};
 use crate::session::follow::Follow;
 use crate::session::installer::{Installer, Numbers};
 use crate::session::process_names::Told;
 use crate::session::protection::Guard;
 use crate::session::remains::remove;
+use crate::session::shown::rows;
 use crate::session::spec::SessionSpec;
 
 /// How far a start has come, for a progress line.
@@ -285,61 +280,6 @@ impl Session {
         if self.others.is_empty() && !self.installer.follows() { self.pid() } else { record.pid as i32 }
     }
 
-    /// The sites in all processes: the process id, the run-time address, and the id of the probe.
-    pub fn places(&self) -> Vec<(i32, Va, usize)> {
-        let rows = rows(&self.installer.numbers);
-        let of = |session: &Session| -> Vec<(i32, Va, usize)> {
-            let id = |numbers: &Numbers| rows.get(&numbers.first()?).copied();
-            let probes = session.installer.probes.iter().zip(&session.installer.numbers);
-            probes.filter_map(|(probe, number)| Some((session.pid(), probe.va, id(number)?))).collect()
-        };
-        let others = self.others.iter().flat_map(of);
-        of(self).into_iter().chain(others).collect()
-    }
-
-    /// All installed probes, of several processes each once; `Probe::id` is the index.
-    pub fn probes(&self) -> &[Probe] {
-        &self.installer.probes
-    }
-
-    /// Patterns that meant nothing when the session started, but may later, and why they did not.
-    pub fn awaited(&self) -> &[(String, String)] {
-        &self.installer.awaited
-    }
-
-    /// Matches that were refused.
-    pub fn refused(&self) -> &[Refused] {
-        &self.installer.refused
-    }
-
-    /// Current counts, per probe. Works while the target runs, after its end, and after the detach.
-    pub fn counts(&self) -> Vec<Counts> {
-        let Some(regions) = self.installer.regions() else { return Vec::new() };
-        let unfinished = |numbers: &Numbers| {
-            if numbers.exits.is_empty() {
-                return 0; // none of its sites sees an end
-            }
-            let begun: u64 = numbers.entries.iter().map(|number| regions.cell(*number)).sum();
-            let ended = |number: &u32| regions.cell(*number) + regions.missed(*number);
-            begun.saturating_sub(numbers.exits.iter().map(ended).sum())
-        };
-        let count = |numbers: &Numbers| Counts {
-            hits: numbers.counted().map(|number| regions.cell(number)).sum(),
-            missed: numbers.all().map(|number| regions.missed(number)).sum(),
-            unfinished: unfinished(numbers),
-        };
-        self.installer.numbers.iter().map(count).collect()
-    }
-
-    /// Names of the target's addresses, if [`Options::symbols`] asked for them: those that came
-    /// since the last time.
-    pub fn take_symbols(&mut self) -> Symbols {
-        if let Some(images) = self.installer.images.take().filter(|_| self.installer.wants_symbols()) {
-            self.symbols.add(self.installer.meaning, images);
-        }
-        std::mem::take(&mut self.symbols)
-    }
-
     /// The maps, to run programs of the controller on. None: nothing was installed.
     pub fn maps(&self) -> Option<Maps<'_>> {
         self.installer.regions().map(|regions| regions.maps())
@@ -379,52 +319,6 @@ impl Session {
         let mut records = regions.drain(&mut self.rings);
         records.sort_by_key(|record| record.time_ns);
         records
-    }
-
-    /// Enables probes, given by their ids, that were disabled: here, or by somebody else. See
-    /// [`Switched`].
-    ///
-    /// # Errors
-    /// The target cannot be stopped, or the session is over.
-    pub fn enable(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
-        self.switch(ids, Switch::On)
-    }
-
-    /// Disables probes, given by their ids: their sites get their original code. Where others are,
-    /// too, these stay if the session is [`Options::extensible`]; if not, the site stays as it is.
-    /// What was counted stays.
-    ///
-    /// # Errors
-    /// As [`Session::enable`].
-    pub fn disable(&mut self, ids: &[usize]) -> Result<Switched, SessionError> {
-        self.switch(ids, Switch::Off)
-    }
-
-    /// Makes probes, given by their ids, jumps where that is possible, or traps.
-    ///
-    /// # Errors
-    /// As [`Session::enable`].
-    pub fn optimize(&mut self, ids: &[usize], on: bool) -> Result<Switched, SessionError> {
-        self.switch(ids, if on { Switch::Jump } else { Switch::Trap })
-    }
-
-    /// What is in the target of each probe, by id; `None`: nothing. Whoever has put it there, or
-    /// switched it.
-    ///
-    /// # Errors
-    /// The target cannot be looked at, or the session is over.
-    pub fn installed(&self, options: &Options) -> Result<Vec<Option<Installed>>, SessionError> {
-        let found = status::of_session(&self.process, self.shared()?, options)?.probes;
-        let of = |numbers: &Numbers| found.iter().find(|installed| Some(installed.number) == numbers.first()).cloned();
-        Ok(self.installer.numbers.iter().map(of).collect())
-    }
-
-    fn switch(&mut self, ids: &[usize], to: Switch) -> Result<Switched, SessionError> {
-        if !self.attached {
-            return Err(SessionError::NotProbed { pid: self.pid() });
-        }
-        let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id)).flat_map(Numbers::all).collect();
-        toggle::by_number(&self.process, self.shared()?, &numbers, to)
     }
 
     fn shared(&self) -> Result<Va, SessionError> {
@@ -537,28 +431,6 @@ impl Session {
         }
     }
 
-    /// Why a fault of a displaced instruction shows its handler, or a core file, an address of ours
-    /// instead of its own; `None`: it does not.
-    pub fn hides_originals(&self) -> Option<String> {
-        self.installer.hides_originals()
-    }
-
-    /// Objects of which a pattern for many functions means those with a name, while most have none.
-    pub fn nameless(&self) -> impl Iterator<Item = &Path> {
-        self.installer.nameless.iter().map(PathBuf::as_path)
-    }
-
-    /// Objects through which stacks go by frame pointers alone, although they describe their
-    /// frames, and why.
-    pub fn without_frames(&self) -> &[(PathBuf, String)] {
-        self.installer.without_frames()
-    }
-
-    /// Figures about the attach.
-    pub fn stats(&self) -> AttachStats {
-        self.installer.stats.clone()
-    }
-
     /// How the target stood still while it was detached from.
     pub fn detach_stops(&self) -> &Stops {
         &self.detached
@@ -581,10 +453,4 @@ fn exit_status(status: sidestep_sys::ExitStatus) -> ExitStatus {
 /// A calibrated clock, if time stamps can be taken without a system call.
 pub(crate) fn clock() -> Option<TscScale> {
     sidestep_sys::tsc_usable().then(|| TscScale::calibrate(Duration::from_millis(10)))
-}
-
-/// Indices of probes, by each of their numbers.
-fn rows(numbers: &[Numbers]) -> HashMap<u32, usize> {
-    let of = |(id, numbers): (usize, &Numbers)| numbers.all().map(|number| (number, id)).collect::<Vec<_>>();
-    numbers.iter().enumerate().flat_map(of).collect()
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Numbers, Session, rows};
+use super::shown::rows;
+use super::{Numbers, Session};
 use crate::api::Probe;
 use crate::error::SessionError;
 use crate::limits::Event;

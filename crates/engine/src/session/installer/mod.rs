@@ -11,28 +11,23 @@ mod silence;
 mod sites;
 mod sizes;
 mod unwinders;
+mod work;
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use sidestep_isa::{Len, Va};
-use sidestep_plan::handler::Handler;
+use sidestep_isa::Va;
 use sidestep_sys::{Process, Stopped};
-use sidestep_wire::{Flow, MapKind, ProbeDesc};
 
 use crate::api::{Action, AttachStats, Bundle, Options, Probe, Refused, Request};
 use crate::error::SessionError;
-use crate::memory::layout::{PAGE, round};
-use crate::patch::install::{self, Job, Outcome};
 use crate::patch::share::Others;
-use crate::patch::toggle;
 use crate::planning::placement::{There, needs};
 use crate::planning::surroundings::Surroundings;
 use crate::planning::{Planned, Returns, Wish, plan_all};
-use crate::programs::Part;
 use crate::programs::uses_result;
 use crate::resolve::Match;
 use crate::resolve::names::Images;
@@ -40,18 +35,15 @@ use crate::resolve::objects::Objects;
 use crate::session::follow::dlopen::keep_returns;
 use crate::session::process_names::tell_names;
 use crate::session::reclaim::Additions;
-use crate::session::registry::{Registry, Whose};
+use crate::session::registry::Registry;
 use crate::target::hold::Hold;
 use crate::target::regions::Regions;
 use crate::target::remote::{mappings, used};
 use crate::target::seccomp::Extra;
-use crate::target::signals;
 use crate::target::unwinding;
 pub(crate) use hooks::Hook;
-use jobs::{Jobs, add_job, asked, describe, find_early, whole};
 pub(crate) use numbers::Numbers;
-use sites::{limit, overlap, place, site};
-use unwinders::needed;
+use sites::limit;
 
 /// What is installed.
 #[derive(Clone)]
@@ -387,185 +379,5 @@ impl Installer {
             }
             _ => Ok(()),
         }
-    }
-
-    fn install_in(
-        &mut self,
-        regions: &mut Regions,
-        hold: &mut Hold<'_>,
-        planned: Vec<Planned>,
-        hooks: Vec<Hook>,
-    ) -> Result<(), SessionError> {
-        let process = hold.process();
-        let taken = self.claim_signals(regions, hold)?;
-        // Guards are for later, if the signals can be had then.
-        let (hooks, held): (Vec<Hook>, Vec<Hook>) =
-            hooks.into_iter().partition(|hook| !taken || hook.flow != Flow::SignalCall);
-        self.held.extend(held);
-        let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
-        let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
-        let unwinders = hooks.iter().filter(|hook| hook.is_unwinder());
-        let unwinders: Vec<Planned> = unwinders.map(|hook| hook.planned.clone()).collect();
-        let mut places = self.map_places(regions, hold, &planned)?;
-        let completed = self.complete_programs(regions, hold, &planned)?;
-        let (mut jobs, mut descs) = (Jobs::new(), Vec::new());
-        let mut pending = Vec::new();
-        let mut originals: Vec<(Option<u64>, Va)> = Vec::new();
-        self.own.extend(hooks.iter().filter_map(|h| place(&h.planned)));
-        let mut planned = planned;
-        for p in planned.iter_mut().filter(|p| self.meets_own(p)) {
-            // What keeps a jump away is there to stay.
-            if let Ok(plan) = &mut p.plan {
-                *plan = plan.for_now();
-            }
-        }
-        let mut reasons = Vec::new();
-        // Programs that were completed for the arguments of a site.
-        let mut entries: HashMap<(usize, u64), usize> = HashMap::new();
-        for (p, completed) in planned.iter().zip(completed) {
-            let reason = match completed {
-                Ok(entry) => {
-                    entries.extend(entry.map(|entry| ((p.request, asked(p).0), entry)));
-                    None
-                }
-                Err(reason) => Some(reason),
-            };
-            reasons.push(self.refusal(regions, p).or(reason));
-        }
-        // Of probes with several sites: the number of the first one, which is the entry if that is
-        // one of them.
-        let mut firsts: HashMap<(usize, Va, Va), u32> = HashMap::new();
-        for p in self.without_whole(planned, reasons) {
-            let mut action = self.requests[p.request].action;
-            action.entry = entries.get(&(p.request, asked(&p).0)).copied().or(action.entry);
-            let function = Match { va: Ok(p.of), ..p.matched.clone() };
-            let cookie = match self.cookie(p.request, action.cookie, &function, regions)? {
-                Ok(cookie) => cookie,
-                Err(reason) => {
-                    self.refuse(&p.matched, reason);
-                    continue;
-                }
-            };
-            let number = self.number(regions, Whose::Request(p.request), &p, &jobs)?;
-            let mut desc = regions.programs.desc(&action, number, cookie, &p.part);
-            if p.matched.usdt.is_some() {
-                desc.flags |= ProbeDesc::USDT;
-            }
-            match p.part {
-                // Calls of goroutines need no place.
-                Part::Whole | Part::Enter if !p.goroutine && limit(&action) != 0 => {
-                    (desc.maxactive, desc.places) = (u64::from(action.maxactive), places.0);
-                    places = Va(places.0 + limit(&action));
-                }
-                _ => {}
-            }
-            if p.part != Part::Whole {
-                let first = *firsts.entry(whole(&p)).or_insert(number);
-                desc.group = first + 1;
-                if matches!(p.part, Part::Exit { paired: true, .. }) {
-                    desc.pair = first + 1;
-                }
-            }
-            descs.extend(describe(&jobs, &p, desc));
-            let handler = regions.programs.handler(&action, number, cookie, asked(&p), &p.part);
-            if let Some(original) = regions.programs.original(&action) {
-                originals.push((site(&p), original));
-            }
-            if add_job(&mut jobs, &p, handler, pending.len()) {
-                self.done.insert((p.request, p.matched.object.path().to_owned(), p.of));
-                pending.push((p, number, cookie));
-            }
-        }
-        for mut hook in hooks {
-            if let Some(reason) = self.refused_by_others(&hook.planned) {
-                return Err(SessionError::Overtaken { pid: process.pid(), reason });
-            }
-            let number = self.number(regions, hook.flow.into(), &hook.planned, &jobs)?;
-            let mut desc = ProbeDesc { flow: hook.flow as u32, hits: number, ..ProbeDesc::default() };
-            let before = hook.planned.plan.as_ref().map_or(0, |plan| plan.before_handler);
-            if hook.flow == Flow::SignalCall && before != 0 {
-                desc.flags |= ProbeDesc::BEHIND;
-            }
-            descs.extend(describe(&jobs, &hook.planned, desc));
-            let handler = match (hook.flow, &mut hook.planned.plan) {
-                (Flow::SignalCall, Ok(plan)) => {
-                    Handler::Guard { probe: number, before: std::mem::take(&mut plan.before_handler) }
-                }
-                _ => Handler::Agent { probe: number },
-            };
-            add_job(&mut jobs, &hook.planned, handler, usize::MAX);
-        }
-        find_early(&mut jobs, pending.iter().map(|(p, ..)| p));
-        regions.describe(&process, descs)?;
-        for (job, _) in jobs.values_mut() {
-            job.stays |= self.options.live || self.permanent.contains(&job.object.start);
-        }
-        for (site, original) in originals {
-            if let Some((job, _)) = site.and_then(|site| jobs.get_mut(&site)) {
-                job.originals.push(original);
-            }
-        }
-        let (jobs, who): (Vec<Job>, Vec<Vec<usize>>) = jobs.into_values().unzip();
-        if taken && (self.options.follow || jobs.iter().any(|job| job.plan.has_traps())) {
-            return Err(SessionError::SignalsTaken { pid: process.pid() });
-        }
-        let guarded = self.has_guards() && !taken;
-        let reads = self.reads_memory() && guarded;
-        let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
-        // Where the guards are there anyway, sites can be switched while the threads run.
-        let traps = wanted != 0 || guarded && self.takes_traps;
-        let wanted = if traps { wanted | signals::TRAPS } else { wanted };
-        regions.detours.shown |= guarded && self.faults != 0;
-        let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted, &self.others)?;
-        if regions.signals() != 0 {
-            self.guards.extend(guards);
-        }
-        self.unsafe_reads |= outcomes.iter().zip(&jobs).any(|(o, job)| job.own && matches!(o, Outcome::Refused(_)));
-        for (outcome, job) in outcomes.iter().zip(&jobs) {
-            let Outcome::Refused(why) = outcome else { continue };
-            let unwinder = unwinders.iter().find(|unwinder| site(unwinder) == Some(job.plan.site.offset(job.bias).0));
-            self.unwatched = unwinder.map(|unwinder| needed(unwinder, why)).or(self.unwatched.take());
-        }
-        signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
-        self.stats.code_bytes += code_bytes;
-        self.live.extend(outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Installed { site } => Some(site.0),
-            Outcome::Refused(_) => None,
-        }));
-        let mut results: Vec<Option<Result<Va, String>>> = pending.iter().map(|_| None).collect();
-        for (outcome, who) in outcomes.into_iter().zip(who) {
-            for i in who.into_iter().filter(|i| *i != usize::MAX) {
-                results[i] = Some(match &outcome {
-                    Outcome::Installed { site } => Ok(*site),
-                    Outcome::Refused(reason) => Err(reason.clone()),
-                });
-            }
-        }
-        self.note_installed(pending, results);
-        if !self.incomplete.is_empty() && hold.is_running() {
-            toggle::withdraw(&process, regions.shared_va, &std::mem::take(&mut self.incomplete))?;
-        }
-        Ok(())
-    }
-
-    /// Maps memory for the places of probes that watch a limited number of calls (`places` in the
-    /// agent).
-    fn map_places(&self, regions: &Regions, hold: &mut Hold<'_>, planned: &[Planned]) -> Result<Va, SessionError> {
-        let bytes: u64 = planned.iter().map(|p| limit(&self.requests[p.request].action)).sum();
-        if bytes == 0 {
-            return Ok(Va::default());
-        }
-        let len = Len(round(bytes, PAGE));
-        regions.map_listed(hold, "tables", len, MapKind::Private)
-    }
-
-    /// Why other sessions keep a site from being one of this.
-    fn refused_by_others(&self, p: &Planned) -> Option<String> {
-        let (Ok(plan), Some(loaded), Some(needs)) = (&p.plan, &p.matched.loaded, place(p)) else { return None };
-        self.others.refuse(plan, loaded.bias, &needs)
-    }
-
-    fn meets_own(&self, p: &Planned) -> bool {
-        place(p).is_some_and(|range| self.own.iter().any(|own| overlap(own, &range)))
     }
 }
