@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use crate::process::eventually;
 
+/// Code of the kernel that no `/proc/PID/mem` shows, on x86-64 and on arm32.
+const UNREADABLE: [&str; 2] = ["[vsyscall]", "[vectors]"];
+
 /// A part of a process and its description or contents.
 type Parts = BTreeMap<String, Vec<u8>>;
 
@@ -63,7 +66,7 @@ impl Snapshot {
                 "" => snapshot.anonymous.insert(line.to_owned(), Vec::new()),
                 _ => snapshot.mapped.insert(line.to_owned(), Vec::new()),
             };
-            if access.contains('x') && path != "[vsyscall]" {
+            if access.contains('x') && !UNREADABLE.contains(&path) {
                 let parse = |hex| u64::from_str_radix(hex, 16).expect("hexadecimal");
                 let (start, end) = (parse(start), parse(end));
                 let mut bytes = vec![0; (end - start) as usize];
