@@ -54,9 +54,9 @@ impl Entries {
 }
 
 impl Table {
-    /// Where its entries lead, if these bytes are the table. Nothing says where it ends, but for one
-    /// that distances without a sign are from: no entry leads into the table, so it ends in front of
-    /// the first place to which an entry leads.
+    /// Where its entries lead, if these bytes are the table. Nothing says where it ends, unless its
+    /// distances have no sign and are from its start: no entry leads into the table, so it ends
+    /// where the first case begins.
     ///
     /// ```
     /// use sidestep_isa::{Va, indirect::{Entries, Table}};

@@ -57,8 +57,8 @@ impl Session {
         self.installer.numbers.iter().map(count).collect()
     }
 
-    /// Names of the target's addresses, if [`Options::symbols`] asked for them: those that came
-    /// since the last time.
+    /// Names of the target's addresses, if [`Options::symbols`](crate::api::Options::symbols) asked
+    /// for them: those that came since the last time.
     pub fn take_symbols(&mut self) -> Symbols {
         if let Some(images) = self.installer.images.take().filter(|_| self.installer.wants_symbols()) {
             self.symbols.add(self.installer.meaning, images);
