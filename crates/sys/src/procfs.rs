@@ -123,8 +123,8 @@ pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     stat_field(&stat, 3)?.chars().next()
 }
 
-/// The CPU time that a thread has used in user code (`utime`, field 14 of `/proc/PID/task/TID/stat`),
-/// to 10 ms.
+/// The CPU time that a thread has used in user code, to 10 ms (`utime`, field 14 of
+/// `/proc/PID/task/TID/stat`).
 pub fn user_time(pid: i32, tid: i32) -> Option<Duration> {
     /// A tick of `USER_HZ`, which is 100 on all our architectures.
     const TICK: Duration = Duration::from_millis(10);
