@@ -208,7 +208,8 @@ impl Installer {
         Ok(())
     }
 
-    /// The signals that are wanted, where there are guards, and whether memory is read.
+    /// The signals that the session takes. `guarded`: there are guards for them; `reads`: programs
+    /// read memory.
     fn wanted_signals(&self, guarded: bool, reads: bool) -> u64 {
         let wanted = if reads { signals::READS } else { 0 } | if guarded { self.faults } else { 0 };
         // Where the guards are there anyway, sites can be switched while the threads run.
@@ -216,7 +217,7 @@ impl Installer {
         if traps { wanted | signals::TRAPS } else { wanted }
     }
 
-    /// Notes what it means that sites of our own were refused.
+    /// Notes what the session cannot do, as sites of our own were refused.
     fn note_unwatched(&mut self, jobs: &[Job], outcomes: &[Outcome], unwinders: &[Planned]) {
         for (outcome, job) in outcomes.iter().zip(jobs) {
             let Outcome::Refused(why) = outcome else { continue };
