@@ -28,7 +28,7 @@ use crate::room;
 use crate::stopped::Thread;
 
 pub use batch::{ADD, Batch, Call};
-use wait::Patience;
+use wait::Waiting;
 
 /// Why a remote system call failed.
 #[derive(Debug, thiserror::Error)]
@@ -394,10 +394,10 @@ impl Active {
 
     fn to_syscall_stop(&self, nr: u64) -> Result<(), CallError> {
         let mut signal = 0;
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::begin();
         loop {
             self.check("resume", ptrace::cont_to_syscall(self.tid, signal))?;
-            match self.wait(nr, &mut patience)? {
+            match self.wait(nr, &mut waiting)? {
                 Event::Syscall => return Ok(()),
                 // Only SIGSTOP cannot be blocked; the thread goes on working for us in the stopped
                 // process.
@@ -436,10 +436,10 @@ impl Active {
 
     /// Brings it to a stop of the signal kind, however it stands, or if it runs, too.
     fn interrupt(&self, nr: u64) -> Result<(), CallError> {
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::begin();
         self.check("interrupt", ptrace::interrupt(self.tid))?;
         loop {
-            let signal = match self.wait(nr, &mut patience)? {
+            let signal = match self.wait(nr, &mut waiting)? {
                 Event::Stop => return Ok(()),
                 Event::Signal(libc::SIGSTOP) => libc::SIGSTOP,
                 _ => 0,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sidestep_isa::{Len, Va};
 
-use super::{Active, CallError, Patience, Stands};
+use super::{Active, CallError, Stands, Waiting};
 use crate::arch::{BATCH_CODE, Word};
 use crate::process::Process;
 use crate::ptrace::{self, Event};
@@ -90,7 +90,7 @@ impl Active {
         self.stands = Stands::Not;
         self.check("resume", ptrace::cont(self.tid, 0))?;
         let done = at.list.plus(Len((calls.len() * ENTRY + RESULT) as u64));
-        let mut patience = Patience::new();
+        let mut waiting = Waiting::begin();
         let mut pause = FIRST_LOOK;
         loop {
             std::thread::sleep(pause);
@@ -100,7 +100,7 @@ impl Active {
             match self.check("wait for", ptrace::wait(self.tid, true))? {
                 None => {
                     if pause == LAST_LOOK {
-                        self.go_on_waiting(nr, &mut patience)?;
+                        self.go_on_waiting(nr, &mut waiting)?;
                     }
                     pause = (pause * 2).min(LAST_LOOK);
                 }
