@@ -66,7 +66,8 @@ impl Table {
     /// // `tbb`: two entries, and the code behind them.
     /// let entries = Entries { bytes: 1, signed: false, shift: 1 };
     /// let table = Table { base: Va(0x1000), start: Va(0x1000), certain: true, entries };
-    /// assert_eq!(table.targets(&[2, 1, 0x70, 0x47]).collect::<Vec<_>>(), [Va(0x1004), Va(0x1002)]);
+    /// let targets: Vec<Va> = table.targets(&[2, 1, 0x70, 0x47]).collect();
+    /// assert_eq!(targets, [Va(0x1004), Va(0x1002)]);
     /// ```
     pub fn targets<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Va> + use<'a> {
         let Table { base, start, entries, .. } = *self;
