@@ -195,6 +195,7 @@ again! {
     }
     sandbox {
         a_filter_that_kills_is_respected, hits_were_not_counted_where_a_filter_kills, a_filter_that_refuses_does_no_harm,
+        system_calls_that_the_kernel_gives_back_killed_the_program,
     }
     spawn {
         exec_by_a_command, exec_by_the_target, fork, latency_of_vfork_does_no_harm, posix_spawn,

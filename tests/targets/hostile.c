@@ -183,7 +183,8 @@ static const struct {
     const char *name;
     void (*scribble)(void);
 } ATTACKS[] = {{"header", header}, {"journal", journal}, {"list", list}, {"common", common}, {"desc", desc}, {"slots", slots},
-    {"maps", maps}, {"rings", rings}, {"bell", bell}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"busy", busy}, {"all", all}};
+    {"maps", maps}, {"rings", rings}, {"bell", bell}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"busy", busy},
+    {"all", all}};
 
 PROBED long worked(unsigned long n, const char *s) { return (long)n + s[0]; }
 
