@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
-use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::tool::{Report, Tracing, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 /// How many functions there are.
@@ -63,11 +63,34 @@ pub fn calls_in_the_middle_of_an_attach_had_no_end() {
     for _ in 0..4 {
         let tracing = Tracing::start(&["funclatency", "-p", &pid, "many1*"]);
         assert_goes_on(&mut program);
-        let report = tracing.stop();
-        let said = report.0.stderr.lines().find_map(|line| line.split_once(" not returned"));
-        let number = said.and_then(|(number, _)| number.split(' ').next());
-        let unfinished: i64 = number.map_or(0, |number| number.parse().expect("a number"));
-        assert!(unfinished <= THREADS, "{}", report.0);
+        assert_all_end(&tracing.stop());
+    }
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    program.finish().ok();
+}
+
+/// Calls that go on have no end: one for each thread.
+#[track_caller]
+fn assert_all_end(report: &Report) {
+    let said = report.0.stderr.lines().find_map(|line| line.split_once(" not returned"));
+    let number = said.and_then(|(number, _)| number.split(' ').next());
+    let unfinished: i64 = number.map_or(0, |number| number.parse().expect("a number"));
+    assert!(unfinished <= THREADS, "{}", report.0);
+}
+
+/// Sites of two sessions changed before all others: exits went before entries at a detach.
+#[test]
+pub fn calls_had_no_end_where_another_session_was_at_their_exits() {
+    let Some((mut program, pid)) = start() else { return };
+    assert_eq!(program.ask("start 0"), 0);
+    let returns = ["-f", "json", "-p", &pid, "-e", "ur:many1* { @ = count() }"];
+    for is_first in [true, false, true] {
+        let other = is_first.then(|| Tracing::start(&returns));
+        let tracing = Tracing::start(&["funclatency", "-p", &pid, "many1*"]);
+        let other = other.unwrap_or_else(|| Tracing::start(&returns));
+        assert_goes_on(&mut program);
+        assert_all_end(&tracing.stop());
+        other.stop();
     }
     assert_eq!(program.ask("finish 0"), 0, "wrong results");
     program.finish().ok();

@@ -190,8 +190,10 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
         return Err(SessionError::NoTraps { pid: process.pid() });
     }
     let mut switched = Switched::default();
-    let (ours, chosen): (Vec<&Site>, Vec<&Site>) = chosen.iter().partition(|site| others.are_at(site.entry.site));
-    share::switch(process, &found, &others, &ours, to, &mut switched)?;
+    // Each call that is seen to begin is seen to end: exits are there before entries, and go later.
+    let (shared, chosen): (Vec<&Site>, Vec<&Site>) = chosen.iter().partition(|site| others.are_at(site.entry.site));
+    let [shared_first, shared_last] = in_order(shared, to, |site| is_exit(site));
+    share::switch(process, &found, &others, &shared_first, to, &mut switched)?;
     let coming = chosen.iter().filter(|_| to == Switch::On).map(|site| site.entry.site).collect();
     switched.longest = switched.longest.max(promote::make_way(process, &found, &coming)?);
     let mut work = decide(process, &found, &traps, &chosen, to, &mut switched)?;
@@ -205,9 +207,8 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     let changing = work.iter().filter(|w| w.goal.is_some());
     let mut gone = BTreeSet::new();
     let ground = Ground::of(process, &found)?;
-    // Each call that is seen to begin is seen to end: exits are there before entries, and go later.
     let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
-    let [first, last] = in_order(live, to);
+    let [first, last] = in_order(live, to, |w| w.is_exit);
     let change_live = |part: &[&Work], gone: &mut BTreeSet<u64>, switched: &mut Switched| {
         for group in part.chunks(GROUP) {
             let longest = live::change(process, group, &ground, gone)?;
@@ -217,7 +218,7 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     };
     change_live(&first, &mut gone, &mut switched)?;
     switched.stopped += stopped.len();
-    let [early, late] = in_order(stopped, to);
+    let [early, late] = in_order(stopped, to, |w| w.is_exit);
     let longest = change_stopped(process, &found, &ground, &[&early, &late], &mut gone)?;
     switched.longest = switched.longest.max(longest);
     change_live(&last, &mut gone, &mut switched)?;
@@ -230,14 +231,20 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
         switched.probes += w.probes;
     }
     switched.refused.extend(gone.into_iter().map(|site| (Va(site), FOREIGN)));
+    share::switch(process, &found, &others, &shared_last, to, &mut switched)?;
     promote::settle(process, &found, &traps, &mut switched)?;
     Ok(switched)
 }
 
 /// Exits, and all others: in the order in which they change.
-fn in_order(all: Vec<&Work>, to: Switch) -> [Vec<&Work>; 2] {
-    let (exits, rest): (Vec<&Work>, Vec<&Work>) = all.into_iter().partition(|w| w.is_exit);
+fn in_order<T>(all: Vec<&T>, to: Switch, is_exit: impl Fn(&T) -> bool) -> [Vec<&T>; 2] {
+    let (exits, rest): (Vec<&T>, Vec<&T>) = all.into_iter().partition(|one| is_exit(one));
     if to == Switch::Off { [rest, exits] } else { [exits, rest] }
+}
+
+/// Does a site have nothing but exits of calls?
+fn is_exit(site: &Site) -> bool {
+    site.users().all(|(_, desc)| desc.flow == Flow::Exit as u32)
 }
 
 /// What has to be done at each site.
@@ -293,8 +300,7 @@ fn decide(
                 };
                 let on = site.users().filter(is_on);
                 let (probes, goal) = (on.count(), goal(entry, text, to));
-                let is_exit = site.users().all(|(_, desc)| desc.flow == Flow::Exit as u32);
-                let inside = Vec::new();
+                let (inside, is_exit) = (Vec::new(), is_exit(site));
                 work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside, is_exit });
             }
         }
