@@ -192,7 +192,7 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     let mut switched = Switched::default();
     // Each call that is seen to begin is seen to end: exits are there before entries, and go later.
     let (shared, chosen): (Vec<&Site>, Vec<&Site>) = chosen.iter().partition(|site| others.are_at(site.entry.site));
-    let [shared_first, shared_last] = in_order(shared, to, |site| is_exit(site));
+    let [shared_first, shared_last] = in_order(shared, to, is_exit);
     share::switch(process, &found, &others, &shared_first, to, &mut switched)?;
     let coming = chosen.iter().filter(|_| to == Switch::On).map(|site| site.entry.site).collect();
     switched.longest = switched.longest.max(promote::make_way(process, &found, &coming)?);
