@@ -349,7 +349,7 @@ pub enum SessionError {
         other: i32,
     },
     /// No free address space where it is needed.
-    #[error("no free address space within 2 GiB of {near}: the program has mapped all of it")]
+    #[error("no free address space that a jump reaches from {near}: the program has mapped all of it")]
     NoRoom {
         /// Run-time address.
         near: sidestep_isa::Va,

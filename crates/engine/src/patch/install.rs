@@ -89,7 +89,7 @@ pub(crate) fn install(
             }
             Err(SessionError::NoRoom { .. }) => {
                 for i in group {
-                    outcomes[i] = Some(Outcome::Refused("no free address space within 2 GiB of the code".into()));
+                    outcomes[i] = Some(Outcome::Refused("no free address space within the reach of a jump".into()));
                 }
                 continue;
             }

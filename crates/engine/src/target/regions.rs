@@ -301,7 +301,7 @@ impl Regions {
         self.map_near(hold, purpose, self.private.0..self.private.0, len, kind)
     }
 
-    /// The same near (and within 2 GiB of) addresses.
+    /// The same near addresses: a jump reaches it from there.
     pub fn map_near(
         &self,
         hold: &mut Hold<'_>,

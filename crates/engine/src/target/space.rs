@@ -42,6 +42,12 @@ pub enum Grows {
     Down,
 }
 
+/// What is kept free for detours above what else is ours in 32-bit processes.
+const CODE_ROOM: u64 = match ISA.limits().reach {
+    Some(reach) => reach,
+    None => 0,
+};
+
 /// Farthest distance of a jump, in bytes.
 const fn reach(isa: Isa) -> u64 {
     match isa.limits().reach {
@@ -100,7 +106,9 @@ pub fn reaches(isa: Isa, near: &Range<u64>, place: &Range<u64>) -> bool {
 /// reaches them, or in 32-bit processes, none may.
 pub fn aside(used: &[Used], len: Len) -> Option<Va> {
     if SMALL {
-        return own_room(&taken(used, None)).filter(|own| own.end - own.start >= len.0).map(|own| Va(own.end - len.0));
+        return own_room(&taken(used, None), CODE_ROOM)
+            .filter(|own| own.end - own.start >= len.0)
+            .map(|own| Va(own.end - len.0));
     }
     let taken = forbidden(used);
     let gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).rev();
@@ -113,14 +121,16 @@ pub fn aside(used: &[Used], len: Len) -> Option<Va> {
 
 /// What must stay free or is used, also by us, sorted, apart from each other.
 pub fn forbidden(used: &[Used]) -> Vec<Range<u64>> {
-    let own = if SMALL { own_room(&taken(used, None)) } else { None };
+    let own = if SMALL { own_room(&taken(used, None), CODE_ROOM) } else { None };
     taken(used, own.into_iter().chain(std::iter::once(LOW..LOW + LOW_ROOM)))
 }
 
-/// The highest room for all that is ours, given what is taken.
-fn own_room(taken: &[Range<u64>]) -> Option<Range<u64>> {
-    let mut gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start).filter(|gap| gap.start < END).rev();
-    gaps.find(|gap| gap.end - gap.start >= OWN_ROOM).map(|gap| gap.end - OWN_ROOM..gap.end)
+/// The highest room for all that is ours, given what is taken. Above it, `code` bytes stay free for
+/// what jumps have to reach from the libraries that are behind the gap.
+fn own_room(taken: &[Range<u64>], code: u64) -> Option<Range<u64>> {
+    let gaps = taken.windows(2).map(|pair| pair[0].end..pair[1].start.saturating_sub(code));
+    let mut gaps = gaps.filter(|gap| gap.start < END).rev();
+    gaps.find(|gap| gap.end.saturating_sub(gap.start) >= OWN_ROOM).map(|gap| gap.end - OWN_ROOM..gap.end)
 }
 
 /// What must stay free or is used, and some more, sorted, apart from each other.
@@ -128,8 +138,16 @@ fn taken(used: &[Used], more: impl IntoIterator<Item = Range<u64>>) -> Vec<Range
     let mut all: Vec<Range<u64>> = more.into_iter().collect();
     all.push(0..LOWEST);
     for u in used {
-        let start = if u.grows == Grows::Down { u.start.saturating_sub(GROWTH) } else { u.start };
-        let end = if u.grows == Grows::Up { u.end.saturating_add(GROWTH) } else { u.end };
+        // What grows does not grow into the next mapping: there the room ends.
+        let (mut start, mut end) = (u.start, u.end);
+        if u.grows == Grows::Down {
+            let below = used.iter().map(|other| other.end).filter(|end| *end <= u.start).max();
+            start = u.start.saturating_sub(GROWTH).max(below.unwrap_or(0));
+        }
+        if u.grows == Grows::Up {
+            let above = used.iter().map(|other| other.start).filter(|start| *start >= u.end).min();
+            end = u.end.saturating_add(GROWTH).min(above.unwrap_or(u64::MAX));
+        }
         all.push(start..end);
     }
     all.push(END..u64::MAX);
@@ -178,6 +196,19 @@ mod tests {
         assert!(at.0 >= 0x60_0000 + GROWTH, "{at}");
     }
 
+    /// 32-bit kernels put libraries 128 MiB below the main stack, and jumps of T32 reach 16 MiB. All
+    /// that is around such a library was kept free for the stack.
+    #[test]
+    fn a_library_below_the_main_stack_had_no_room() {
+        let map = [
+            used(0x40_0000, 0x50_0000, Grows::No),
+            used(0xb6e0_0000, 0xb6f0_0000, Grows::No),
+            used(0xbefd_e000, 0xbeff_f000, Grows::Down),
+        ];
+        let at = find(Isa::T32, &map, 0xb6e0_0000..0xb6f0_0000, Len(0x4000));
+        assert_eq!(at, Some(Va(0xb6e0_0000 - 0x4000)));
+    }
+
     /// The lookup table lay right behind a program at low addresses, where stubs may be planned,
     /// and not in the room that is kept for the table.
     #[test]
@@ -220,10 +251,12 @@ mod tests {
     #[test]
     fn the_room_of_a_32_bit_process_is_below_its_libraries() {
         let taken = [0..LOWEST, 0x5655_5000..0x6655_9000, 0xf7cf_a000..0xf7f6_1000, 0xefea_f000..HIGHEST_32];
-        assert_eq!(own_room(&taken[..3]), Some(0xf7cf_a000 - OWN_ROOM..0xf7cf_a000));
+        assert_eq!(own_room(&taken[..3], 0), Some(0xf7cf_a000 - OWN_ROOM..0xf7cf_a000));
+        // Jumps of Arm do not reach over it.
+        assert_eq!(own_room(&taken[..3], 1 << 25), Some(0xf5cf_a000 - OWN_ROOM..0xf5cf_a000));
         // Not in a gap that is too narrow.
         let narrow = [taken[0].clone(), taken[1].clone(), 0x7000_0000..HIGHEST_32];
-        assert_eq!(own_room(&narrow), Some(0x5655_5000 - OWN_ROOM..0x5655_5000));
+        assert_eq!(own_room(&narrow, 0), Some(0x5655_5000 - OWN_ROOM..0x5655_5000));
     }
 
     #[test]
