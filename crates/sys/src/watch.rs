@@ -53,6 +53,11 @@ impl Watch {
         // SAFETY: `count` has room for what an eventfd gives.
         unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
     }
+
+    /// Makes the descriptor readable, as a change of the word does.
+    pub fn wake(&self) {
+        wake(&self.event);
+    }
 }
 
 impl AsFd for Watch {
@@ -132,9 +137,13 @@ fn listen(map: &SharedMap, at: usize, event: &OwnedFd, end: &AtomicBool) {
         let now = word.load(Ordering::Acquire);
         if now != seen {
             seen = now;
-            let one = 1u64;
-            // SAFETY: eight bytes, as an eventfd takes them.
-            unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+            wake(event);
         }
     }
+}
+
+fn wake(event: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: eight bytes, as an eventfd takes them.
+    unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
 }

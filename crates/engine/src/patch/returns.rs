@@ -20,6 +20,8 @@ use crate::target::thread_positions::{Place, Position};
 
 /// So far above the stack pointer the code of a session may have put an address that it works with.
 const DEEP: u64 = 16 << 10;
+/// No more of a stack is read than this: the program may say that it is as large as all memory.
+const STACK: u64 = 64 << 20;
 
 /// The frames that a session watches, by the stack slot of the return address: its entries, the
 /// newest last.
@@ -130,10 +132,13 @@ pub(crate) fn in_flight(
     Ok(None)
 }
 
-/// Is a word on a stack, as far as that can be read?
+/// Is a word on a stack, as far as that can be read? It may be, if there is more than a stack has.
 fn has_word(stopped: &Stopped, from: u64, to: u64, word: u64) -> bool {
     let mut at = from;
     while at < to {
+        if at - from > STACK {
+            return true;
+        }
         let end = (at / PAGE + 1) * PAGE;
         let mut bytes = vec![0; (end.min(to) - at) as usize];
         if stopped.read(Va(at), &mut bytes).is_err() {

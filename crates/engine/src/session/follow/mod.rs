@@ -38,6 +38,8 @@ const EXEC_TIME: Duration = Duration::from_millis(20);
 /// A thread that asks waits so long at most: by then something must be wrong with us. To analyse a
 /// large library takes seconds.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// So many questions are answered before something else is done: a process may ask without an end.
+const ANSWERS: usize = 32;
 /// Processes are not looked for more often.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 /// How often children are looked for that were forked while others were let go.
@@ -109,7 +111,7 @@ impl Follow {
     }
 
     fn answer(&mut self, session: &mut Session) {
-        loop {
+        for _ in 0..ANSWERS {
             let rung = self.word(offset_of!(Bell, rung)).load(Ordering::Acquire);
             if rung == self.word(offset_of!(Bell, answered)).load(Ordering::Acquire) {
                 return;
@@ -152,6 +154,8 @@ impl Follow {
                 self.await_exec(session);
             }
         }
+        // There may be more of them.
+        self.watch.wake();
     }
 
     /// Traces the thread; in another pid namespace than ours only the first of a process is known.
