@@ -20,18 +20,30 @@ pub struct Insn {
     more: [(u32, u8); BLOCK - 1],
 }
 
-/// The instructions of an [`Insn`].
+/// The instructions of an [`Insn`], one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub struct Ops {
-    all: [Op; BLOCK],
-    count: usize,
+pub struct Ops<'i> {
+    insn: &'i Insn,
+    /// How many were given.
+    given: usize,
+    /// The state of the `it` at the next one.
+    state: u16,
 }
 
-impl core::ops::Deref for Ops {
-    type Target = [Op];
+impl Iterator for Ops<'_> {
+    type Item = Op;
 
-    fn deref(&self) -> &[Op] {
-        self.all.get(..self.count).unwrap_or_default()
+    fn next(&mut self) -> Option<Op> {
+        if self.given == 0 {
+            self.given = 1;
+            return Some(self.insn.first);
+        }
+        let (word, len) = self.insn.more.get(self.given - 1).copied().filter(|(_, len)| *len > 0)?;
+        self.given += 1;
+        self.state = next_state(self.state);
+        // The words were decoded before.
+        let op = if len == 2 { thumb(word, true) } else { wide(word, true) }?;
+        Some(Op { condition: (self.state >> 4) as u8, ..op })
     }
 }
 
@@ -131,22 +143,8 @@ pub(super) fn wrap(va: Va) -> Va {
 impl Insn {
     /// Its instructions: one, or those behind an `it`.
     #[must_use]
-    pub fn ops(&self) -> Ops {
-        let mut ops = Ops { all: [self.first; BLOCK], count: 1 };
-        let mut state = self.it & 255;
-        for (word, len) in self.more {
-            state = next_state(state);
-            let found = match len {
-                0 => break,
-                2 => thumb(word, true),
-                _ => wide(word, true),
-            };
-            // It was decoded before.
-            let Some(op) = found else { break };
-            ops.all[ops.count] = Op { condition: (state >> 4) as u8, ..op };
-            ops.count += 1;
-        }
-        ops
+    pub fn ops(&self) -> Ops<'_> {
+        Ops { insn: self, given: 0, state: self.it & 255 }
     }
 
     /// The `it` in front of its instructions.
@@ -173,14 +171,13 @@ impl Insn {
 
     /// The last of its instructions, the only one that may go elsewhere.
     fn last(&self) -> Op {
-        if self.it == 0 { self.first } else { self.ops().last().copied().unwrap_or(self.first) }
+        if self.it == 0 { self.first } else { self.ops().last().unwrap_or(self.first) }
     }
 
     /// Each of its instructions with its address.
-    pub(super) fn places(&self) -> impl Iterator<Item = (Va, Op)> + use<> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (Va, Op)> {
         let mut at = self.va.plus(Len(if self.it == 0 { 0 } else { 2 }));
-        let ops = self.ops();
-        ops.all.into_iter().take(ops.count).map(move |op| {
+        self.ops().map(move |op| {
             let va = at;
             at = at.plus(Len(op.len.into()));
             (va, op)
@@ -216,7 +213,13 @@ impl Insn {
 
     #[must_use]
     pub fn flow(&self) -> Flow {
-        let Some((va, op)) = self.places().last() else { return Flow::Stop };
+        let last;
+        let (va, op) = if self.it == 0 {
+            (self.va, &self.first)
+        } else {
+            last = self.last();
+            (self.va.plus(Len(self.len() as u64 - u64::from(last.len))), &last)
+        };
         let target = || op.target(va).unwrap_or(va);
         let returns = |yes: bool| if yes { Flow::Return } else { Flow::JumpIndirect };
         match op.class {
@@ -314,7 +317,7 @@ impl Insn {
 
     #[must_use]
     pub fn makes_address(&self) -> bool {
-        self.ops().iter().any(|op| op.class == Class::Address && !op.writes_pc())
+        self.ops().any(|op| op.class == Class::Address && !op.writes_pc())
     }
 
     #[must_use]
@@ -342,7 +345,7 @@ impl Insn {
     /// All that computes, but for moves: also what only compares.
     #[must_use]
     pub fn is_sum(&self) -> bool {
-        self.ops().iter().any(|op| op.class == Class::Compute && op.copied().is_none() && op.offset() != Some(0))
+        self.ops().any(|op| op.class == Class::Compute && op.copied().is_none() && op.offset() != Some(0))
     }
 
     /// The procedure linkage table jumps through a word at a register.
@@ -365,7 +368,7 @@ impl Insn {
     /// Not zeros, and no access to registers of the debugger.
     #[must_use]
     pub fn is_usual(&self) -> bool {
-        self.ops().iter().all(|op| match op.class {
+        self.ops().all(|op| match op.class {
             Class::Coprocessor => bits(op.word, 11, 8) == 15,
             Class::Swap => false,
             _ => op.word != 0,
@@ -379,7 +382,7 @@ impl Insn {
 
     #[must_use]
     pub fn is_exclusive_load(&self) -> bool {
-        self.ops().iter().any(|op| op.class == Class::LoadExclusive)
+        self.ops().any(|op| op.class == Class::LoadExclusive)
     }
 
     /// A block of `it`.
@@ -390,7 +393,7 @@ impl Insn {
 
     #[must_use]
     pub fn is_exclusive_store(&self) -> bool {
-        self.ops().iter().any(|op| matches!(op.class, Class::StoreExclusive | Class::ClearExclusive))
+        self.ops().any(|op| matches!(op.class, Class::StoreExclusive | Class::ClearExclusive))
     }
 }
 

@@ -12,13 +12,13 @@ impl Insn {
     /// A branch to an address that is none faults there. Division by 0 gives 0 (section A4.4.8).
     #[must_use]
     pub fn may_fault(&self) -> bool {
-        self.ops().iter().any(|op| !op.is_harmless() && !op.is_on_top())
+        self.ops().any(|op| !op.is_harmless() && !op.is_on_top())
     }
 
     /// The same, where what lies on the stack above its pointer is there, too.
     #[must_use]
     pub fn may_fault_off_stack(&self) -> bool {
-        self.ops().iter().any(|op| !op.is_harmless() && !op.is_on_stack())
+        self.ops().any(|op| !op.is_harmless() && !op.is_on_stack())
     }
 
     /// What lies on the stack is not missing in a program that goes on.

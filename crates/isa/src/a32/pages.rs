@@ -17,7 +17,7 @@ impl Halves {
     /// as the operand of a load or store.
     pub fn step(&mut self, insn: &Insn) -> Option<Va> {
         let mut named = insn.pc_target();
-        for op in insn.ops().iter() {
+        for op in insn.ops() {
             let d = op.writes.trailing_zeros() as usize & 15;
             let (lower, value) = (self.lower[d], op.offset().unwrap_or(0) as u32);
             for (register, lower) in self.lower.iter_mut().enumerate() {

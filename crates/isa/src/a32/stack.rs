@@ -80,7 +80,7 @@ impl Insn {
     /// The return address is in the link register, and functions that call others push it as the
     /// first word of their frame. Anything else that takes it has a use for its value.
     pub(crate) fn names_return_address(&self, stack: Stack) -> bool {
-        self.ops().iter().any(|op| {
+        self.ops().any(|op| {
             let reads_link = op.reads & 1 << LINK != 0;
             match op.class {
                 Class::BranchRegister | Class::SupervisorCall => false,
@@ -99,7 +99,7 @@ impl Insn {
 
     /// See [`Stack::after`].
     pub(crate) fn stack_after(&self, stack: Stack) -> Stack {
-        self.ops().iter().fold(stack, |stack, op| {
+        self.ops().fold(stack, |stack, op| {
             let after = op.stack_after(stack);
             if op.is_always() { after } else { stack.meet(after) }
         })

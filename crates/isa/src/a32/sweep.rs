@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::bit;
-use super::class::Class;
+use super::class::{Class, Op};
 use super::decode::{Insn, decode};
+use super::{PC, bit};
 use crate::insn::DecodeError;
 use crate::{Isa, Len, Va};
 
@@ -51,6 +51,20 @@ impl<'a> Sweep<'a> {
 }
 
 impl Sweep<'_> {
+    /// Remembers what an instruction loads as literals.
+    fn note(&mut self, insn: &Insn) {
+        let loads = |op: &Op| matches!(op.class, Class::Load | Class::VectorLoad) && op.base == Some(PC);
+        if insn.single().is_some_and(|op| !loads(op)) {
+            return;
+        }
+        for (va, op) in insn.places().filter(|(_, op)| loads(op)) {
+            let Some(target) = op.operand(va).filter(|target| *target > va) else { continue };
+            // A second word, where two are loaded.
+            let double = op.writes.count_ones() > 1 || op.class == Class::VectorLoad && bit(op.word, 8);
+            self.literals.extend([target, target.plus(Len(if double { 4 } else { 0 }))]);
+        }
+    }
+
     /// The literal at an address.
     fn literal(&mut self, at: Va) -> Option<Insn> {
         while let Some(first) = self.literals.first().filter(|first| **first < at).copied() {
@@ -71,12 +85,8 @@ impl Iterator for Sweep<'_> {
         let at = self.at.filter(|at| (at.since(self.reader.base) as usize) < self.reader.code.len())?;
         let insn = self.literal(at).map_or_else(|| self.reader.at(at), Ok);
         self.at = insn.ok().map(|insn| insn.next());
-        for (va, op) in insn.iter().flat_map(Insn::places) {
-            let loads = matches!(op.class, Class::Load | Class::VectorLoad);
-            let Some(target) = op.operand(va).filter(|target| loads && *target > va) else { continue };
-            // A second word, where two are loaded.
-            let double = op.writes.count_ones() > 1 || op.class == Class::VectorLoad && bit(op.word, 8);
-            self.literals.extend([target, target.plus(Len(if double { 4 } else { 0 }))]);
+        if let Ok(insn) = &insn {
+            self.note(insn);
         }
         Some(insn)
     }

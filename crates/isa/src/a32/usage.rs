@@ -35,12 +35,12 @@ impl Insn {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
-        for op in self.ops().iter() {
+        for op in self.ops() {
             let reads = u32::from(op.reads) & 0x7fff;
             let writes = u32::from(op.writes) & 0x7fff;
             // What an instruction in front has written is not read from outside; that does not
             // matter here.
-            if op.is_always() && self.ops().len() == 1 {
+            if op.is_always() && self.it().is_none_or(|_| self.ops().count() == 1) {
                 usage.kills = writes & !reads;
                 usage.flags_killed = u32::from(op.flags_killed);
             }
@@ -53,6 +53,6 @@ impl Insn {
 
     /// Flags that may have changed.
     pub(super) fn flags_set(&self) -> u8 {
-        self.ops().iter().fold(0, |all, op| all | op.flags_set)
+        self.ops().fold(0, |all, op| all | op.flags_set)
     }
 }

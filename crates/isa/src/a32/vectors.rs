@@ -11,6 +11,6 @@ pub(crate) fn vectors_used(isa: Isa, code: &[u8]) -> u32 {
     };
     let mut insns = Sweep::new(isa, code, Va(0));
     // What is not known may use all of them.
-    let uses = insns.any(|insn| insn.map_or(true, |insn| insn.ops().iter().any(|op| is_vector(op.class))));
+    let uses = insns.any(|insn| insn.map_or(true, |insn| insn.ops().any(|op| is_vector(op.class))));
     if uses { u32::MAX } else { 0 }
 }

@@ -88,7 +88,7 @@ fn mentioned(text: &str) -> u16 {
 
 /// Registers that an instruction uses without naming them.
 fn implied(insn: &Insn, text: &str) -> u16 {
-    let op = insn.ops()[0];
+    let op = insn.ops().next().expect("one");
     let name = text.split(' ').next().unwrap_or_default();
     match op.class {
         Class::Branch | Class::BranchRegister | Class::CompareZero | Class::TableBranch | Class::Address => PC,
@@ -142,7 +142,7 @@ fn compare(isa: Isa, all: usize) {
             let (insn, text) = match (insn, text) {
                 (Some(insn), Some(text)) => (insn, text),
                 (Some(insn), None) => {
-                    let class = insn.ops()[0].class;
+                    let class = insn.ops().next().expect("one").class;
                     if !WHOLE.contains(&class) {
                         wrong.add(&format!("{class:?} is none for LLVM"), *word, "");
                     }
@@ -160,7 +160,7 @@ fn compare(isa: Isa, all: usize) {
                 }
             };
             known += 1;
-            let op = insn.ops()[0];
+            let op = insn.ops().next().expect("one");
             *kinds.entry(format!("{:?}", op.class)).or_default() += 1;
             let name = text.split(' ').next().unwrap_or_default();
             let used = op.reads | op.writes;

@@ -64,8 +64,8 @@ pub struct Analysis {
     /// Padding between functions that nobody runs into or refers to, sorted: looked for when it is
     /// asked for.
     holes: OnceLock<Vec<Range<Va>>>,
-    /// Found when they are asked for.
-    exclusive_stores: OnceLock<Vec<Va>>,
+    /// Some instruction ends an exclusive sequence.
+    exclusive: bool,
 }
 
 impl<'a> Index<'a> {

@@ -93,6 +93,8 @@ pub(crate) struct Found {
     pub computed: Vec<Va>,
     /// Jumps that leave their stretch, and their targets.
     pub leaving: Vec<(Va, Va)>,
+    /// Some instruction ends an exclusive sequence.
+    pub exclusive: bool,
 }
 
 /// Splits all text into stretches, sorted by address, without overlap or hole.
@@ -159,6 +161,7 @@ impl Found {
         self.labels.append(&mut other.labels);
         self.computed.append(&mut other.computed);
         self.leaving.append(&mut other.leaving);
+        self.exclusive |= other.exclusive;
     }
 }
 
@@ -256,6 +259,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 }
             }
         }
+        found.exclusive |= code.isa.limits().exclusive && insn.is_exclusive_store();
         found.computed.extend(held.step(&insn));
         if code.fixed {
             found.computed.extend(insn.address_in_sum().filter(|va| code.is_text(*va)));

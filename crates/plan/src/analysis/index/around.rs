@@ -92,7 +92,7 @@ impl Analysis {
             stretches,
             // Who refers to padding between functions is not known.
             holes: OnceLock::from(Vec::new()),
-            exclusive_stores: OnceLock::new(),
+            exclusive: found.exclusive,
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use sidestep_isa::{Flow, Insn, Va, sweep};
+use sidestep_isa::{Flow, Insn, Va};
 
 use super::Index;
-use crate::analysis::sweep::Stretch;
 use crate::object::{Extent, Rewritten};
 use crate::reason::Reason;
 
@@ -45,7 +44,7 @@ impl Index<'_> {
         /// Instructions that are looked at. Sequences are short (Arm ARM, "Load-Exclusive and
         /// Store-Exclusive instruction usage restrictions": at most 128 bytes).
         const MOST: usize = 128;
-        if !self.code.isa.limits().exclusive || self.exclusive_stores().is_empty() {
+        if !self.found.exclusive {
             return None;
         }
         let (mut seen, mut todo) = (BTreeSet::new(), vec![insn.va()]);
@@ -53,7 +52,7 @@ impl Index<'_> {
             let Some(insn) = self.code.insn_at(va).filter(|_| seen.len() < MOST && seen.insert(va)) else { continue };
             if insn.is_exclusive_store() {
                 // What ends the sequence without a store is of no use here.
-                if self.exclusive_stores().binary_search(&va).is_ok() {
+                if insn.may_fault() {
                     return Some(va);
                 }
                 continue;
@@ -71,20 +70,5 @@ impl Index<'_> {
             }
         }
         None
-    }
-
-    /// All stores that end exclusive sequences, sorted.
-    fn exclusive_stores(&self) -> &[Va] {
-        self.found.exclusive_stores.get_or_init(|| {
-            let words = |stretch: &Stretch| {
-                let bytes = self.code.text_at(stretch.start, stretch.end).unwrap_or_default();
-                sweep(self.code.isa, bytes, stretch.start)
-                    .map_while(Result::ok)
-                    .filter(|insn| insn.is_exclusive_store() && insn.may_fault())
-                    .map(|insn| insn.va())
-                    .collect::<Vec<_>>()
-            };
-            self.found.stretches.iter().flat_map(words).collect()
-        })
     }
 }

@@ -60,7 +60,7 @@ impl Analysis {
             landing_pads,
             named,
             holes: OnceLock::new(),
-            exclusive_stores: OnceLock::new(),
+            exclusive: found.exclusive,
         }
     }
 }
