@@ -7,6 +7,7 @@
 mod mutate;
 mod parts;
 mod samples;
+mod words;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use sidestep_sys::cpu_time;
 use sidestep_tests::build::target_dir;
 use sidestep_tests::random::Rng;
 
@@ -24,8 +26,11 @@ use parts::{PARTS, Part};
 
 /// Address space of a process in bytes.
 const MEMORY: u64 = 4 << 30;
-/// How long one input may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// CPU time that one input may take.
+const CPU_TIME: Duration = Duration::from_secs(20);
+/// How long one input may take by the clock: a machine with other work is slow, and a process that
+/// waits for something uses no CPU time.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Inputs of one process.
 const CHUNK: u64 = 50_000;
 /// Failures of a part after which it ends.
@@ -137,16 +142,16 @@ fn run(part: &Part, wanted: &Wanted, inputs: u64) -> std::io::Result<Sum> {
             File::open(&progress).ok()?.read_exact_at(&mut word, 0).ok()?;
             Some(u64::from_le_bytes(word))
         };
-        let (mut last, mut since) = (at(), Instant::now());
+        let (mut last, mut since) = (at(), (Instant::now(), Duration::ZERO));
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break Some(status);
             }
             // Before the first input samples are compiled, which has limits of its own.
-            let now = at();
+            let (now, used) = (at(), cpu_time(child.id() as i32).unwrap_or_default());
             if now != last || now.is_none() {
-                (last, since) = (now, Instant::now());
-            } else if since.elapsed() > PATIENCE {
+                (last, since) = (now, (Instant::now(), used));
+            } else if used.saturating_sub(since.1) > CPU_TIME || since.0.elapsed() > PATIENCE {
                 child.kill()?;
                 child.wait()?;
                 break None;
@@ -169,7 +174,10 @@ fn run(part: &Part, wanted: &Wanted, inputs: u64) -> std::io::Result<Sum> {
                         part.name
                     )));
                 };
-                let why = status.map_or_else(|| format!("no end after {PATIENCE:?}"), |status| status.to_string());
+                let why = status.map_or_else(
+                    || format!("no end after {CPU_TIME:?} of CPU time or {PATIENCE:?}"),
+                    |status| status.to_string(),
+                );
                 save(part, &(part.samples)(), wanted.seed, number, &why);
                 (sum.failed, sum.inputs) = (sum.failed + 1, sum.inputs + number + 1 - from);
                 from = number + 1;

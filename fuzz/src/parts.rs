@@ -8,13 +8,15 @@ use sidestep_bpf::Program;
 use sidestep_bpf::map::Map;
 use sidestep_bpf::object::Object as BpfObject;
 use sidestep_bpf::verify::{Problem, Rules, verify};
+use sidestep_isa::Va;
+use sidestep_lang::script::c::{Found, Headers, Wanted};
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::lower::{Clock, lower};
 use sidestep_lang::script::parser::{Given, parse_given};
 use sidestep_lang::script::program::Nothing;
 use sidestep_lang::uprobe_events::{Event, Filter, Options, Probe, compile};
 use sidestep_plan::{Index, plan};
-use sidestep_symbols::{DebugSearch, Matcher, Object, parse_maps};
+use sidestep_symbols::{CompiledNames, DebugSearch, Matcher, Object, parse_maps};
 use sidestep_tests::build::target_dir;
 use sidestep_tests::random::Rng;
 use sidestep_wire::header::PATCH_MAX;
@@ -24,7 +26,7 @@ use sidestep_wire::stacks::Stacks;
 use sidestep_wire::{JournalEntry, MapDesc, Ring, Table};
 
 use crate::mutate::{Sample, Words};
-use crate::samples;
+use crate::{samples, words};
 
 /// A kind of input.
 pub struct Part {
@@ -44,108 +46,15 @@ pub struct Part {
 pub const PARTS: &[Part] = &[
     Part { name: "elf", share: 1, samples: samples::programs, words: &[], read: elf },
     Part { name: "dwarf", share: 1, samples: samples::described, words: &[], read: dwarf },
+    Part { name: "go", share: 1, samples: samples::go_programs, words: &[], read: go },
     Part { name: "bpf", share: 4, samples: samples::objects, words: &[], read: bpf },
-    Part { name: "scripts", share: 14, samples: samples::scripts, words: SCRIPT_WORDS, read: script },
-    Part { name: "lines", share: 20, samples: samples::lines, words: LINE_WORDS, read: line },
-    Part { name: "journal", share: 20, samples: samples::shared, words: &[], read: journal },
-    Part { name: "maps", share: 20, samples: samples::shared, words: &[], read: maps },
-    Part { name: "rings", share: 20, samples: samples::shared, words: &[], read: rings },
-];
-
-const SCRIPT_WORDS: Words<'static> = &[
-    "{",
-    "}",
-    "(",
-    ")",
-    "[",
-    "]",
-    "@",
-    "$x",
-    "->",
-    ".",
-    "*",
-    "&",
-    "\"",
-    ";",
-    ":",
-    "/",
-    "#define",
-    "struct ",
-    "for ",
-    "while ",
-    "if ",
-    "else ",
-    "unroll",
-    "0x",
-    "1e9",
-    "-9223372036854775808",
-    "18446744073709551615",
-    "%s",
-    "%999999999d",
-    "\\x",
-    "str(",
-    "buf(",
-    "hist(",
-    "lhist(",
-    "1,",
-    "print(",
-    "@a[",
-    "u:/bin/x:f ",
-    "usdt:",
-    "macro ",
-    "let ",
-    "sizeof(",
-    "(int8)",
-    "config",
-    "=",
-    "==",
-    "<<",
-    ">>",
-    "ustack(",
-    "99999999)",
-    "typeof(",
-    "offsetof(",
-    "getopt(",
-    "join(",
-    "tseries(",
-    "latency()",
-    "nsecs",
-];
-const LINE_WORDS: Words<'static> = &[
-    "p:",
-    "r:",
-    " /bin/sh:",
-    "0x",
-    "=%di",
-    "+0(",
-    "-8(",
-    ")",
-    ":string",
-    ":u8",
-    "[3]",
-    "$retval",
-    "$stack",
-    "$comm",
-    "$arg",
-    "@",
-    ":b4@2/8",
-    ":symbol",
-    "\\",
-    "\"",
-    "&&",
-    "||",
-    "!",
-    "==",
-    "~",
-    "(",
-    "18446744073709551615",
-    "-9223372036854775808",
-    "*",
-    "\n",
-    ":x64",
-    "[99999999]",
-    "u",
-    "#",
+    Part { name: "scripts", share: 13, samples: samples::scripts, words: words::SCRIPT, read: script },
+    Part { name: "lines", share: 20, samples: samples::lines, words: words::LINE, read: line },
+    Part { name: "headers", share: 4, samples: samples::headers, words: words::HEADER, read: header },
+    Part { name: "names", share: 8, samples: samples::names, words: words::NAMES, read: names },
+    Part { name: "journal", share: 16, samples: samples::shared, words: &[], read: journal },
+    Part { name: "maps", share: 16, samples: samples::shared, words: &[], read: maps },
+    Part { name: "rings", share: 16, samples: samples::shared, words: &[], read: rings },
 ];
 
 fn text(input: &[u8]) -> Option<&str> {
@@ -201,6 +110,17 @@ fn dwarf(input: &[u8]) -> bool {
     !places.is_empty()
 }
 
+/// A Go program without symbols: the functions of its own table, and their lines.
+fn go(input: &[u8]) -> bool {
+    let Some(object) = open(input) else { return false };
+    let functions = object.functions();
+    for function in functions.iter().take(20) {
+        let _ = (object.function_at(function.va), object.frame_rule(function.va));
+    }
+    let _ = (object.line("goroutines.go", 20), object.line("proc.go", 1));
+    functions.iter().any(|function| function.name.starts_with("main."))
+}
+
 /// Verifies programs; what a compiler of ours has made must be right.
 fn verified(program: &Program, maps: &[Map], is_ours: bool) {
     let rules = Rules {
@@ -240,6 +160,35 @@ fn script(input: &[u8]) -> bool {
     let Ok(compiled) = lower(&checked, Clock { start: 1, since_1970: 1 << 60, boot: 5, tai: 37 }) else { return false };
     compiled.programs.iter().for_each(|program| verified(program, &compiled.maps, true));
     true
+}
+
+/// A header with a second one that it may include, and a script that has both.
+fn header(input: &[u8]) -> bool {
+    let Some(source) = text(input) else { return false };
+    let (first, other) = source.split_at(source.find(samples::OTHER).unwrap_or(source.len()));
+    let mut find = |wanted: &Wanted| {
+        let text = if wanted.name.ends_with("other.h") { other } else { first };
+        Some(Found { path: wanted.name.to_owned(), text: text.to_owned() })
+    };
+    let Ok(Some(flat)) = Headers::new(8).read("first.h", &mut find) else { return false };
+    let script = "BEGIN { print((N, TEXT)); $s = (struct S *)nsecs; print($s->a) }\n";
+    let at = script.len()..script.len() + flat.len();
+    let given = Given { parts: vec![at.clone()], headers: vec![at], ..Given::default() };
+    let source = format!("{script}{flat}");
+    let script = parse_given(&source, &given).map_err(|error| error.render("fuzz", &source));
+    script.is_ok_and(|script| check_with(&script, &[], &mut Nothing).is_ok())
+}
+
+/// The file in which a program names the code that it has compiled, in two pieces.
+fn names(input: &[u8]) -> bool {
+    let mut names = CompiledNames::default();
+    let (first, second) = input.split_at(input.len() / 2);
+    names.add(first);
+    names.add(second);
+    let mut numbers = Numbers(input);
+    let found = [Va(0), Va(0x1000), Va(0x1fff), Va(u64::MAX), Va(numbers.next())].map(|at| names.find(at));
+    found.iter().flatten().for_each(|(name, _)| assert!(name.len() <= 3 * 4096, "a name of {} bytes", name.len()));
+    found.iter().any(Option::is_some)
 }
 
 fn line(input: &[u8]) -> bool {

@@ -91,6 +91,17 @@ pub fn described() -> Vec<Sample> {
     ]
 }
 
+/// A Go program without symbols. Its table of functions is damaged, the beginning more often.
+pub fn go_programs() -> Vec<Sample> {
+    let Some(program) = target("goroutines-stripped") else { return Vec::new() };
+    let mut sample = elf(&program, |name| name == ".gopclntab");
+    // Behind the header of the file is the only section that was asked for.
+    let table = sample.parts.swap_remove(1);
+    let head = |len| table.start..table.start + len;
+    sample.parts = vec![head(72), head(72), head(4096), table.clone()];
+    vec![sample]
+}
+
 /// eBPF objects of clang.
 pub fn objects() -> Vec<Sample> {
     let names = ["maps.bpf.o", "loop.bpf.o", "latency.bpf.o", "usdt.bpf.o", "sections.bpf.o", "core.bpf.o"];
@@ -133,4 +144,46 @@ pub fn shared() -> Vec<Sample> {
         Sample::plain(vec![0; 2048]),
         Sample::plain(words),
     ]
+}
+
+/// What the second header of an input begins with.
+pub const OTHER: &str = "/* other.h */";
+
+/// A header that includes another one.
+pub fn headers() -> Vec<Sample> {
+    let first = r#"
+#ifndef FIRST_H
+#define FIRST_H 1
+#include "other.h"
+#define PAIR(a, b) ((a) << 8 | (b))
+#define STRING(a) #a
+#define JOIN(a, b) a ## b
+#if defined(__x86_64__) && FIRST_H >= 1 || !defined N
+#define N PAIR(JOIN(1, 2), 'a' + 0x7fUL)
+#elif 0
+#error "never"
+#else
+#define N (-1 ? sizeof(int) : ~0u)
+#endif
+#define TEXT "text" "\x41\n"
+struct S { int a; unsigned b : 3, c : 29; union { long l; char name[16]; }; struct S *next; enum E { RED, GREEN = 7 } e; };
+typedef struct S S_t;
+extern int f(S_t *s, const char *text, ...) __attribute__((nonnull(1)));
+#endif
+"#;
+    let other = r#"
+#pragma pack(push, 1)
+typedef unsigned long long word_t;
+struct Other { word_t words[4]; short x; };
+#pragma pack(pop)
+static inline int g(void) { return 1; }
+"#;
+    vec![Sample::plain(format!("{first}{OTHER}{other}"))]
+}
+
+/// The file in which a program names the code that it has compiled.
+pub fn names() -> Vec<Sample> {
+    vec![Sample::plain(
+        "1000 40 LazyCompile:*f /x/app.js:3:5\n1020 80 Function:~g\n2000 1000 h\nffffffffffffff00 100 last\n1010 8 f\n",
+    )]
 }
