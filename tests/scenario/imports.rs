@@ -59,6 +59,40 @@ fn files_are_taken_in_once_and_before_the_script() {
     assert_eq!((output.code(), &*output.stdout), (0, "7\n\n\n"), "{output}");
 }
 
+/// A header that was written for a compiler was refused at its first macro with parameters, or at
+/// its first function.
+#[test]
+fn a_header_of_c_was_read_as_a_script() {
+    let first = "#ifndef FIRST_H\n#define FIRST_H\n#include \"other.h\"\n#define BITS(a, b) ((a) << 8 | (b))\n\
+                 #if WORDS > 3 && defined(OTHER_H)\n#define LIMIT BITS(1, 'a')\n#else\n#error \"never\"\n#endif\n\
+                 typedef struct first { char tag; word_t word; unsigned low : 3; } first_t;\n\
+                 extern int use(const first_t *first, ...) __attribute__((nonnull(1)));\n#endif\n";
+    let other = "#pragma once\n#define OTHER_H\n#define WORDS (2 + 2)\n#pragma pack(push, 1)\ntypedef unsigned long long word_t;\n\
+                 struct other { char tag; word_t words[WORDS]; };\n#pragma pack(pop)\n\
+                 static inline int twice(int x) { return x * 2; }\n#define CALL(x) do { twice(x); } while (0)\n#define TEXT \"a\" \"b\"\n";
+    let script =
+        "begin { print((LIMIT, sizeof(struct other), offsetof(struct other, words), sizeof(word_t), TEXT)) }\n";
+    let folder = Folder::of(
+        "own-header",
+        &[
+            ("main.bt", &*format!("#include \"include/first.h\"\n{script}")),
+            ("wrong.bt", "#include \"include/wrong.h\"\nbegin { print(1) }\n"),
+            ("below/first.h", first),
+            ("below/other.h", other),
+            ("below/wrong.h", "#include \"none.h\"\n"),
+        ],
+    );
+    std::fs::rename(folder.0.join("below"), folder.0.join("include")).expect("a folder");
+    let output = folder.run("main.bt", &[]);
+    assert_eq!((output.code(), &*output.stdout), (0, "(353, 33, 1, 8, ab)\n\n\n"), "{output}");
+    let dir = folder.0.join("include").display().to_string();
+    let script = format!("#include <first.h>\n{script}");
+    let output = run(&mut sidestep(&["-q", "-I", &dir, "-e", &script]), LIMIT);
+    assert_eq!((output.code(), &*output.stdout), (0, "(353, 33, 1, 8, ab)\n\n\n"), "{output}");
+    let output = folder.run("wrong.bt", &[]);
+    assert!(output.stderr.contains("ERROR: failed to open file 'none.h', which "), "{output}");
+}
+
 #[test]
 fn mistakes_are_said_in_the_file_that_has_them() {
     let folder = Folder::of(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use sidestep_lang::script::c::Headers;
+use sidestep_lang::script::c::{Headers, Wanted};
 use sidestep_lang::script::diagnostic::{Diagnostic, Span};
 use sidestep_lang::script::parser::{Import, imports, is_known_header};
 
@@ -158,6 +158,9 @@ impl Source {
         if self.files.iter().any(|file| file.path == known) {
             return Ok(());
         }
+        if is_header {
+            return self.take_in_own_header(&import.path, &known, dirs);
+        }
         let bytes = input::read(&path, input::SCRIPT).map_err(|error| format!("{error:#}"))?;
         let text = String::from_utf8(bytes).map_err(|_| format!("{} is no text", path.display()))?;
         let below = path.parent().unwrap_or(Path::new("")).to_owned();
@@ -185,13 +188,37 @@ impl Source {
             return Ok(());
         }
         let read = self.headers.read(name, &mut system::find).map_err(|endless| endless.to_string())?;
-        let Some(flat) = read else { return Ok(()) };
+        if let Some(flat) = read {
+            self.add_header(name, PathBuf::from(name), &flat);
+        }
+        Ok(())
+    }
+
+    /// Reads a header that is none of the system, and what it includes.
+    fn take_in_own_header(&mut self, name: &str, path: &Path, dirs: &[PathBuf]) -> Result<(), String> {
+        input::read(path, input::SCRIPT).map_err(|error| format!("{error:#}"))?;
+        let mut missing = None;
+        let mut find = |wanted: &Wanted| {
+            let found = system::find_in(dirs, wanted);
+            if found.is_none() && wanted.beside.is_some() && !is_known_header(wanted.name) {
+                missing.get_or_insert_with(|| wanted.name.to_owned());
+            }
+            found
+        };
+        let read = self.headers.read(&path.display().to_string(), &mut find).map_err(|endless| endless.to_string())?;
+        if let Some(missing) = missing {
+            return Err(format!("failed to open file '{missing}', which {} includes", path.display()));
+        }
+        self.add_header(name, path.to_owned(), &read.unwrap_or_default());
+        Ok(())
+    }
+
+    fn add_header(&mut self, name: &str, path: PathBuf, flat: &str) {
         let start = self.text.len() + 1;
         self.text.push('\n');
-        self.text.push_str(&flat);
-        let (path, at) = (PathBuf::from(name), start..self.text.len());
+        self.text.push_str(flat);
+        let at = start..self.text.len();
         self.files.push(File { name: name.to_owned(), path, at, included: Some(name.to_owned()), is_header: true });
-        Ok(())
     }
 
     /// Reads the scripts of a folder.

@@ -25,12 +25,20 @@ fn folders() -> &'static [PathBuf] {
     })
 }
 
-/// Opens a header.
+/// Opens a header of the system.
 pub fn find(wanted: &Wanted) -> Option<Found> {
+    find_in(&[], wanted)
+}
+
+/// Opens a header: of some folders, or of the system.
+pub fn find_in(own: &[PathBuf], wanted: &Wanted) -> Option<Found> {
     let beside = wanted.beside.and_then(|path| Path::new(path).parent()).map(Path::to_owned);
     let behind = wanted.behind.and_then(|path| folders().iter().position(|folder| Path::new(path).starts_with(folder)));
     let system = &folders()[behind.map_or(0, |at| at + 1)..];
-    let path = beside.iter().chain(system).map(|folder| folder.join(wanted.name)).find(|path| path.is_file())?;
+    // What comes next behind one of ours is one of the system.
+    let own = if wanted.behind.is_some() { &[] } else { own };
+    let path =
+        beside.iter().chain(own).chain(system).map(|folder| folder.join(wanted.name)).find(|path| path.is_file())?;
     let text = String::from_utf8_lossy(&input::read(&path, input::SCRIPT).ok()?).into_owned();
     Some(Found { path: path.display().to_string(), text })
 }

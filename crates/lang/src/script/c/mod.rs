@@ -148,7 +148,11 @@ impl Headers {
         let made = self.macros.expand(body);
         match &made[..] {
             [] => None,
-            [text] if text.kind == Kind::Text => Some(text.text.clone()),
+            // Texts one behind the other are one text.
+            texts if texts.iter().all(|word| word.kind == Kind::Text && word.text.starts_with('"')) => {
+                let inner = |word: &Word| word.text.strip_prefix('"')?.strip_suffix('"').map(str::to_owned);
+                Some(format!("\"{}\"", texts.iter().map(inner).collect::<Option<String>>()?))
+            }
             all if all.iter().any(|word| word.kind == Kind::Name) => None,
             all => {
                 let widths = Widths { int: 32, long: self.long };
