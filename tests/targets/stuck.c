@@ -16,7 +16,7 @@
 #define IP(context) ((context)->uc_mcontext.gregs[REG_EIP])
 #endif
 
-static volatile int stuck, go;
+static volatile int stuck, go, calls;
 static pthread_t thread;
 
 /* What is in no object that the loader knows is the probe's. */
@@ -36,8 +36,10 @@ PROBED long slow(long x) { return x + 2; }
 static void *run(void *argument)
 {
     long sum = 0;
-    while (!go)
+    while (!go) {
         sum += slow(1) - 3;
+        calls = 1;
+    }
     return (void *)(sum + (argument != NULL));
 }
 
@@ -48,6 +50,9 @@ static long stick(long n)
     sigaction(SIGUSR1, &action, NULL);
     if (pthread_create(&thread, NULL, run, NULL))
         return 0;
+    /* A thread begins with system calls, which may be copies of the C library's. */
+    while (!calls)
+        usleep(500);
     while (!stuck) {
         usleep(500 + n);
         pthread_kill(thread, SIGUSR1);
