@@ -101,6 +101,7 @@ const RECIPES: &[Recipe] = &[
     recipe("ring", CC, &["ring.c"]),
     recipe("edge", CC_FIXED, &["edge.c"]),
     recipe("stuck", CC, &["stuck.c"]),
+    recipe("unanswered", CC, &["unanswered.c"]),
     recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("twins", CC, &["twins.c"]),

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use sidestep_tests::build::installed;
-use sidestep_tests::process::{LIMIT, Program, Running, run};
+use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Tracing, sidestep, with_command};
 use sidestep_tests::{Snapshot, skip, target};
 
@@ -246,6 +246,33 @@ fn remains_with_damage_at_random() {
         }
     }
     assert!(noted > 0, "nobody has looked at the remains");
+}
+
+/// A file system of the target kept the tool in a read of a stack, and no signal but SIGKILL ended
+/// that.
+#[test]
+pub fn memory_that_nobody_gives_kept_the_tool_from_ending() {
+    let Some(path) = target("unanswered") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let before = Snapshot::of(program.pid());
+    if program.ask("keep 0") != 1 {
+        return skip("no /dev/fuse");
+    }
+    let pid = program.pid().to_string();
+    let tracing = Tracing::launch(&["funccount", "-d", "1", "-p", &pid, "leaf"]);
+    let place = format!("/proc/{}/wchan", tracing.pid());
+    let is_kept = || fs::read_to_string(&place).is_ok_and(|place| place == "request_wait_answer");
+    assert!(eventually(LIMIT, is_kept), "it does not read");
+    tracing.signal(libc::SIGINT);
+    let output = tracing.output();
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("it ends without a detach"), "{output}");
+    assert_eq!(program.ask("work 10"), 145, "{output}");
+    assert_eq!(program.ask("give 0"), 0);
+    run(&mut sidestep(&["detach", "-p", &pid]), LIMIT).ok();
+    before.assert_same_code(&Snapshot::of(program.pid()));
+    assert_eq!(program.ask("work 10"), 145);
+    program.finish().ok();
 }
 
 /// The controller opened anew, with its own rights, and cut to a length what it found in the place

@@ -8,9 +8,9 @@
 #![allow(unsafe_code, reason = "sigaction, poll and a self-pipe have no safe interface in std")]
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -55,6 +55,8 @@ pub struct Signals {
 /// Signals that follow so closely are one wish: `timeout(1)` sends each signal to its command and
 /// then to the process group, and nobody presses Ctrl-C twice that fast.
 const ECHO_NS: u64 = 100_000_000;
+/// The kernel may keep the tool so long after the signal that asks it to end.
+const KEPT: Duration = Duration::from_secs(10);
 
 impl Signals {
     /// Installs the handlers. A SIGHUP that was ignored stays ignored: that is what nohup(1) is
@@ -78,6 +80,7 @@ impl Signals {
                 handle(signal, forward)?;
             }
         }
+        blocked(|| std::thread::Builder::new().name("ends".to_owned()).spawn(end_if_stuck))?;
         Ok(Signals { pipe })
     }
 
@@ -101,6 +104,24 @@ impl Signals {
         let got = unsafe { libc::read(self.pipe.as_raw_fd(), ptr::from_mut(&mut signal).cast(), 1) };
         (got == 1 && signal != WAKE).then_some(signal.into())
     }
+}
+
+/// Ends the tool if it cannot do so by itself.
+fn end_if_stuck() {
+    let signals: Vec<i32> = ENDS.into_iter().chain([libc::SIGINT]).collect();
+    sidestep_engine::until_stuck(&signals, || sidestep_engine::interrupts() > 0, KEPT);
+    let text = format!(
+        "sidestep: the kernel has kept this command waiting for {} s, in a read of memory that nobody gives: it ends \
+         without a detach; `sidestep detach -p PID` removes the probes",
+        KEPT.as_secs()
+    );
+    let stderr = io::stderr();
+    if let Ok(file) = stderr.as_fd().try_clone_to_owned().map(File::from) {
+        if first_writable(&[&file], 1000).is_some() {
+            let _ = writeln!(&file, "{text}");
+        }
+    }
+    std::process::exit(1);
 }
 
 /// From now on SIGUSR1 is for the blocks of a script. Handlers are there already, or come with

@@ -58,7 +58,7 @@ pub use session::{Progress, Session};
 pub use sidestep_symbols::search_in;
 pub use sidestep_symbols::usdt::{Argument as UsdtArgument, ArgumentKind, Probe as UsdtProbe};
 pub use sidestep_sys::bpf as kernel_bpf;
-pub use sidestep_sys::{interrupt, interrupts};
+pub use sidestep_sys::{interrupt, interrupts, until_stuck};
 pub use sidestep_wire::private::split_symbol;
 
 /// Types of functions and data, from debug information.

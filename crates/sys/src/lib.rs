@@ -32,6 +32,7 @@ mod sigmask;
 mod spawn;
 mod startup;
 mod stopped;
+mod stuck;
 mod turns;
 mod urgent;
 mod watch;
@@ -52,6 +53,7 @@ pub use shared::{SharedData, SharedError, SharedMap};
 pub use spawn::{Child, SpawnError, Spawned, spawn};
 pub use startup::{StartupError, StartupEvent};
 pub use stopped::{StopError, Stopped, Thread};
+pub use stuck::until_stuck;
 pub use turns::Turn;
 pub use watch::{Beat, Watch, futex_wake};
 

@@ -18,6 +18,12 @@ impl Process {
     }
 }
 
+/// The signals that wait for a process and its first thread.
+pub fn pending(pid: i32) -> u64 {
+    let status = procfs::read_short(&format!("/proc/{pid}/status")).unwrap_or_default();
+    ["SigPnd", "ShdPnd"].into_iter().fold(0, |set, name| set | signal_set(&status, name).unwrap_or(0))
+}
+
 impl Stopped {
     /// The signal masks of all threads. A thread that has been killed has none.
     pub fn masks(&mut self) -> Result<Vec<(i32, u64)>, CallError> {
