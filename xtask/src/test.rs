@@ -75,6 +75,7 @@ pub fn test(quick: bool) -> Result<bool> {
     let tests = ["--no-fail-fast", "--lib", "--test", "examples", "--test", "programs"];
     tally.tests(dynamic("test").args(tests))?;
     tally.guest(&arm::ARM64);
+    tally.guest(&arm::ARM32);
     if !quick {
         tally.oldest_compiler();
     }

@@ -166,9 +166,13 @@ impl Architecture {
         Ok(release_binary(Some(self.target)))
     }
 
-    /// The program with the scenario tests.
+    /// The program with the scenario tests. The tool does the work: the tests are compiled in half
+    /// the time without optimization.
     fn test_program(&self) -> Result<PathBuf> {
         let mut command = cargo();
+        for setting in ["opt-level=0", "debug=false", "package.iced-x86.opt-level=0"] {
+            command.args(["--config", &format!("profile.dev.{setting}")]);
+        }
         command.args(["test", "--no-run", "--locked", "--package", "sidestep-tests", "--test", "scenario"]);
         let output = command.args(["--target", self.target, "--message-format", "json-render-diagnostics"]);
         let output = output.stderr(std::process::Stdio::inherit()).output()?;
