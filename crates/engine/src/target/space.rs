@@ -196,8 +196,8 @@ mod tests {
         assert!(at.0 >= 0x60_0000 + GROWTH, "{at}");
     }
 
-    /// 32-bit kernels put libraries 128 MiB below the main stack, and jumps of T32 reach 16 MiB. All
-    /// that is around such a library was kept free for the stack.
+    /// 32-bit kernels put libraries 128 MiB below the main stack, and jumps of T32 reach 16 MiB.
+    /// The room around such a library was kept free for the stack.
     #[test]
     fn a_library_below_the_main_stack_had_no_room() {
         let map = [

@@ -495,7 +495,7 @@ fn the_context_is_that_of_the_kernel() {
         let (mut classes, mut flows, mut blocks) = (Vec::new(), Vec::new(), 0);
         for va in FUNCTIONS.into_iter().flat_map(|function| machine.instructions(function)) {
             let insn = decode(isa, machine.bytes(va), va).expect("an instruction");
-            classes.extend(insn.ops().iter().map(|op| op.class));
+            classes.extend(insn.ops().map(|op| op.class));
             flows.push(std::mem::discriminant(&insn.flow()));
             blocks += usize::from(insn.it().is_some());
         }
