@@ -102,6 +102,7 @@ const RECIPES: &[Recipe] = &[
     recipe("edge", CC_FIXED, &["edge.c"]),
     recipe("stuck", CC, &["stuck.c"]),
     recipe("unanswered", CC, &["unanswered.c"]),
+    recipe("crowded", CC, &["crowded.c"]),
     recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("twins", CC, &["twins.c"]),

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use sidestep_tests::build::have;
 use sidestep_tests::process::{LIMIT, Output, Program, eventually, run};
-use sidestep_tests::target;
 use sidestep_tests::tool::{Report, Tracing, sidestep, with_command};
+use sidestep_tests::{Snapshot, target};
 
 /// The value of a map without keys, in the tool's output.
 fn value(report: &Report, map: &str) -> u64 {
@@ -32,6 +32,44 @@ fn backtrace_found_the_trampoline_of_a_watched_call() {
     );
     let (_, report) = both(&[path], &script);
     assert_eq!((value(&report, "@e"), value(&report, "@r")), (300, 300), "{}", report.0);
+}
+
+/// The jump at the entry of such a function needs the bytes of its exit. Where return addresses
+/// stay as they are, which the name of the program says, the returns were refused.
+#[test]
+fn returns_of_the_shortest_functions_were_refused() {
+    let Some(path) = target("crowded") else { return };
+    let folder = std::env::temp_dir().join(format!("sidestep-crowded-{}", std::process::id()));
+    let copy = folder.join("beam.smp");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::copy(path, &copy).expect("/tmp is writable");
+    let mut program = Program::start(&mut Command::new(&copy));
+    let before = Snapshot::of(program.pid());
+    let pid = program.pid().to_string();
+    let scripts =
+        ["u:crowded { @e = count() } ur:crowded { @r = count() }", "ur:crowded { @r = count(); @t = max(latency()) }"];
+    for script in scripts {
+        let tracing = Tracing::start(&["-f", "json", "-p", &pid, "-e", script]);
+        assert_eq!(program.ask("crowd 1000"), 1_499_500);
+        let report = tracing.stop();
+        for map in ["@e", "@r"].into_iter().filter(|map| script.contains(map)) {
+            assert!(report.0.stdout.contains(&format!("{{\"{map}\": 1000}}")), "{}", report.0);
+        }
+        before.assert_same_code(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// The time ended at the jump, unless the script read the result.
+#[test]
+fn latencies_were_without_the_function_of_a_tail_call() {
+    let Some(path) = target("crowded") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let (output, report) = both(&[path, "wait", "4"], &format!("ur:{path}:leads {{ @least = min(latency()) }}"));
+    assert_eq!(output.stdout, "8\n");
+    // The function that the jump leads to sleeps for two milliseconds.
+    assert!(value(&report, "@least") >= 2_000_000, "{}", report.0);
 }
 
 #[test]

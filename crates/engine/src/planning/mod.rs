@@ -7,7 +7,7 @@ mod planner;
 pub(crate) mod preview;
 pub(crate) mod surroundings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -148,11 +148,18 @@ pub(crate) fn plan_all(
                 return Err(SessionError::Interrupted);
             }
             planned_one();
-            for mut p in planner.probe(request, matched, wishes[request]) {
-                if let Ok(plan) = &p.plan {
-                    p.expected = expected(&index, plan);
-                }
-                all.push(p);
+            all.extend(planner.probe(request, matched, wishes[request]));
+        }
+        let crowded = planner.make_room();
+        // Traps need the signals.
+        let is_beside = there.and_then(|there| there.others).is_some_and(|others| others.signals().is_some());
+        if !crowded.is_empty() && !is_beside {
+            let planned = all.split_off(first);
+            all.extend(plan_crowded(&mut planner, planned, &crowded, wishes));
+        }
+        for p in &mut all[first..] {
+            if let Ok(plan) = &p.plan {
+                p.expected = expected(&index, plan);
             }
         }
         let wanted: Vec<Range<Va>> = room.wanted().collect();
@@ -171,6 +178,25 @@ pub(crate) fn plan_all(
         }
     }
     Ok(all)
+}
+
+/// Plans the probes of crowded functions anew, as traps.
+fn plan_crowded(
+    planner: &mut Planner<'_, '_, '_, '_>,
+    planned: Vec<Planned>,
+    crowded: &BTreeSet<Va>,
+    wishes: &[Wish],
+) -> Vec<Planned> {
+    let (mut all, mut done) = (Vec::new(), BTreeSet::new());
+    for p in planned {
+        if !crowded.contains(&p.of) {
+            all.push(p);
+        } else if done.insert((p.request, p.of)) {
+            let wish = Wish { trap_only: true, ..wishes[p.request] };
+            all.extend(planner.probe(p.request, Match { va: Ok(p.of), ..p.matched }, wish));
+        }
+    }
+    all
 }
 
 /// Sites of an object for which its whole code is not looked at.

@@ -18,6 +18,8 @@ pub(crate) struct There<'a> {
     pub process: &'a Process,
     /// Other sessions in it.
     pub others: Option<&'a Others>,
+    /// Return addresses are known to stay as they are.
+    pub keeps_returns: bool,
 }
 
 /// What an action needs of the state in front of the probed instruction; `None`: it has to be at

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sidestep_isa::Va;
+use sidestep_plan::reason::NoReplacedReturn;
 use sidestep_plan::{
     Exit, GoCall, Index, Placement, Plan, Reason, Room, Technique, exits, go_call, jumps_to, plan_at, plan_exit,
     results, site_of,
@@ -29,6 +30,10 @@ pub(crate) struct Planner<'p, 'i, 'a, 'r> {
     sites: BTreeMap<Va, Plan>,
     /// Those of the exits of the function that is being planned.
     new: Vec<Va>,
+    /// Functions whose returns cannot be seen, as the jump at the entry needs the bytes of an exit.
+    crowded: BTreeSet<Va>,
+    /// These are planned again, as traps among jumps.
+    again: bool,
 }
 
 /// An exit or a jump to it, with its plan, and how many displaced instructions come before it.
@@ -43,7 +48,8 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         there: Option<There<'p>>,
         bias: i64,
     ) -> Planner<'p, 'i, 'a, 'r> {
-        Planner { index, room, placement, there, bias, asked: HashMap::new(), sites: BTreeMap::new(), new: Vec::new() }
+        let (asked, sites, new, crowded) = (HashMap::new(), BTreeMap::new(), Vec::new(), BTreeSet::new());
+        Planner { index, room, placement, there, bias, asked, sites, new, crowded, again: false }
     }
 
     /// A plan for an address: several requests for one site share what it needs.
@@ -72,7 +78,8 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         if let Some((plan, before)) = near.into_iter().find_map(|(_, plan)| Some((plan.clone(), before(plan)?))) {
             return Ok((plan, before));
         }
-        let room: Option<&mut dyn Room> = if trap_only { None } else { Some(&mut *self.room) };
+        let alone = trap_only && !self.again;
+        let room: Option<&mut dyn Room> = if alone { None } else { Some(&mut *self.room) };
         let plan = plan_exit(self.index, exit, trap_only, room).map_err(|refusal| refusal.reason)?;
         let before = before(&plan).ok_or(Reason::ExitNotDisplaced)?;
         if self.sites.insert(plan.site, plan.clone()).is_none() {
@@ -153,6 +160,10 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
                         Err(address) if exits.is_like(address) => Err(exits.into()),
                         Err(address) => Err(RefusalReason::Neither { exits, address }),
                     });
+                    let is_refused = plan.is_err() || self.there.is_some_and(|there| there.keeps_returns);
+                    if is_refused && !wish.trap_only && self.is_in_the_way(va, &why) {
+                        self.crowded.insert(va);
+                    }
                     return vec![Planned { unproven: Some(why), ..whole(plan) }];
                 }
             }
@@ -162,6 +173,30 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             true => plan.behind().map(|_| plan).map_err(RefusalReason::from),
             false => Ok(plan),
         }))]
+    }
+
+    /// Whether the jump at the entry of a function keeps its exits from being probed.
+    fn is_in_the_way(&self, entry: Va, why: &Unproven) -> bool {
+        match why {
+            Unproven::ExitInEntryJump => true,
+            Unproven::Site(Reason::Claimed { owner, .. }) => {
+                self.asked.get(&entry).is_some_and(|plan| plan.as_ref().is_ok_and(|plan| plan.site == *owner))
+            }
+            _ => false,
+        }
+    }
+
+    /// Functions whose returns are seen only if their entries are traps. Forgets the plans of these
+    /// entries: what is planned from now on is traps.
+    pub fn make_room(&mut self) -> BTreeSet<Va> {
+        for entry in &self.crowded {
+            if let Some(Ok(plan)) = self.asked.remove(entry) {
+                self.sites.remove(&plan.site);
+                self.room.release(plan.site);
+            }
+        }
+        self.again = true;
+        std::mem::take(&mut self.crowded)
     }
 
     /// The sites of a return probe at a function whose exits are proven. Else why not.
@@ -206,10 +241,10 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
         for (exit_at, plan, before) in ways {
             // Functions of a few bytes are common in 32-bit code. A handler in the detour of the
             // entry keeps all other sessions away from the function, and nothing that looks at the
-            // stack runs in so few instructions.
+            // stack runs in so few instructions. So a replaced return address is better there.
             let entry = site_of(index, va, (self.placement)(va));
-            if plan.isa.bits() == 32 && before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at)
-            {
+            let in_entry = before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at);
+            if in_entry && plan.isa.bits() == 32 && plan.returns != Err(NoReplacedReturn::InRegister) {
                 return Err(Unproven::ExitInEntryJump);
             }
             if let Some(reason) = self.beside(&plan, before) {

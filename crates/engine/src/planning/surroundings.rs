@@ -194,6 +194,13 @@ impl ObjectRoom<'_> {
         }
     }
 
+    /// A site needs nothing but its first byte any more.
+    pub fn release(&mut self, site: Va) {
+        let all = self.all.objects.entry(self.object).or_default();
+        all.claims.retain(|_, (_, owner)| *owner != site);
+        all.wanted.remove(&site);
+    }
+
     /// A jump will be there when the site is not blocked any more.
     pub fn want(&mut self, site: Va, range: Range<Va>) {
         self.all.objects.entry(self.object).or_default().wanted.insert(site, range);

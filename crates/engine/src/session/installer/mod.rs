@@ -299,7 +299,11 @@ impl Installer {
         self.surroundings.look(&used(&mappings(process)?));
         self.note_nameless(&matches);
         let analyses = &objects.analyses;
-        let (all, there) = (&mut self.surroundings, Some(There { process, others: Some(&self.others) }));
+        let any_returns = wishes.iter().any(|wish| wish.returns.is_some());
+        let keeps_returns =
+            any_returns && (self.unwatched.is_some() || unwinders::looks_at_returns(process)?.is_some());
+        let there = Some(There { process, others: Some(&self.others), keeps_returns });
+        let all = &mut self.surroundings;
         let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;
         let planned = self.accept(planned);
         self.reads_arguments |= self.have_arguments_in_memory(&planned);

@@ -109,7 +109,7 @@ impl Installer {
         let needs = Some(Needs::default());
         let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: true, needs };
         let analyses = &mut objects.analyses.borrow_mut();
-        let there = Some(There { process, others: Some(&self.others) });
+        let there = Some(There { process, others: Some(&self.others), keeps_returns: false });
         let all = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, there, &mut || {})?;
         let mut reason = None;
         let mut hooks = Vec::new();
@@ -181,7 +181,7 @@ const LOOKS_AT_RETURNS: [(&str, &str); 15] = [
 ];
 
 /// The first of the objects of a process that does so, and what it does.
-fn looks_at_returns(process: &Process) -> Result<Option<String>, SessionError> {
+pub(super) fn looks_at_returns(process: &Process) -> Result<Option<String>, SessionError> {
     let name = |o: &MappedObject| Some(o.path.file_name()?.to_str()?.to_owned());
     let known = |name: String| {
         let is = |(begin, _): &&(&str, &str)| {

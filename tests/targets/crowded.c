@@ -1,0 +1,48 @@
+/* Functions that end by a tail call. One has two instructions, of which another function has the
+   second one, too: the jump at its entry needs the bytes of its exit. */
+#include "serve.h"
+#include <unistd.h>
+
+__attribute__((noinline, used)) long inner(long x) { return x * 3 + 1; }
+
+long crowded(long unused, long x);
+
+#ifdef __x86_64__
+__asm__(".pushsection .text.crowded,\"ax\",@progbits\n.globl crowded\n.type crowded,@function\n"
+        "crowded: mov %rsi,%rdi\n1: .byte 0xe9\n .long inner-(.+4)\n.size crowded,.-crowded\n"
+        /* Another function has the same exit, so no jump goes over it. */
+        ".globl also\n.type also,@function\nalso: mov %rdx,%rdi\n jmp 1b\n.size also,.-also\n.popsection");
+#else
+__attribute__((noinline)) long crowded(long unused, long x)
+{
+    (void)unused;
+    return inner(x);
+}
+#endif
+
+/* So many calls; the sum of their results. */
+static long crowd(long n)
+{
+    long sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += crowded(0, i);
+    return sum;
+}
+
+__attribute__((noinline)) long waits(long x)
+{
+    usleep(2000);
+    return x;
+}
+
+static volatile long led;
+
+__attribute__((noinline, optimize("optimize-sibling-calls"))) long leads(long x)
+{
+    led += x;
+    return waits(2 * x);
+}
+
+static const struct command commands[] = { { "crowd", crowd }, { "wait", leads }, { NULL, NULL } };
+
+int main(int argc, char **argv) { return serve(argc, argv, commands); }
