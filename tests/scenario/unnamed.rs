@@ -134,7 +134,7 @@ fn a_star_meant_one_function_of_a_stripped_program_without_a_word() {
         assert!(output.stdout.contains("visit "), "{output}");
         output
             .stderr
-            .contains(&format!("most functions of {path} have no symbols: the pattern '{path}:sub_*' means them"))
+            .contains(&format!("most functions of {path} have no symbols: the pattern '{path}:sub_*' matches them"))
     };
     assert!(said(&format!("{path}:v*")));
     assert!(!said(&format!("{path}:visit")));

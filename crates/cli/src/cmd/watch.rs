@@ -414,7 +414,7 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     }
     for object in session.nameless() {
         let object = object.display();
-        sink.note(&format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' means them"));
+        sink.note(&format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' matches them"));
     }
     let refused = session.refused();
     // What was found nowhere has no object: that is the tool's business.

@@ -4,6 +4,7 @@ use sidestep_engine::{Installed, ProbeKind, SiteState, Status};
 use sidestep_isa::Va;
 
 use super::json;
+use super::table::NAME_MAX;
 
 /// A line per probe. `verbose`: also who keeps it from being a jump.
 pub fn lines(probes: &[Installed], verbose: bool) -> Vec<String> {
@@ -14,6 +15,7 @@ pub fn lines(probes: &[Installed], verbose: bool) -> Vec<String> {
             *width = cell.chars().count().max(*width);
         }
     }
+    widths[2] = widths[2].min(NAME_MAX);
     let line = |row: &[String; 8]| {
         let [va, kind, symbol, object, state, hits, missed, share] = row;
         let [w_va, _, w_symbol, w_object, w_state, w_hits, w_missed, w_share] = widths;
@@ -166,6 +168,13 @@ mod tests {
 0x55d0c3f8c240  r  tree+0x1c  [load]  [DISABLED]       7  10  83.46%
 0x55d0c3f8c1a9  p  ?          [?]     [GONE]       12345   0       -";
         assert_eq!(lines(&probes(), true).join("\n"), expected);
+    }
+
+    #[test]
+    fn a_name_of_hundreds_of_characters_padded_all_lines() {
+        let long = Installed { symbol: Some(("x".repeat(600), 0)), ..probes().remove(0) };
+        let lines = lines(&[long, probes().remove(0)], false);
+        assert!(lines[0].len() > 600 && lines[1].len() < 140, "{}", lines[1]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 /// Characters of a name, as bcc has it.
 const NAME: usize = 36;
 /// The most that the first column has. A longer name moves the count of its own line only.
-const NAME_MAX: usize = 71;
+pub const NAME_MAX: usize = 71;
 
 /// The lines of the table: heading, then the rows by count ascending, equal counts by name. Zeros
 /// are left out.
