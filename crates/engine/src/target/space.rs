@@ -48,6 +48,14 @@ const CODE_ROOM: u64 = match ISA.limits().reach {
     None => 0,
 };
 
+/// Is it so here?
+const TIGHT: bool = is_tight(reach(ISA), END);
+
+/// Whether jumps reach only a part of little address space.
+const fn is_tight(reach: u64, top: u64) -> bool {
+    top <= 1 << 32 && reach < top
+}
+
 /// Farthest distance of a jump, in bytes.
 const fn reach(isa: Isa) -> u64 {
     match isa.limits().reach {
@@ -78,7 +86,7 @@ fn find_within(reach: u64, top: u64, used: &[Used], near: Range<u64>, len: Len) 
     let low = near.end.saturating_sub(reach).max(LOWEST);
     let high = near.start.saturating_add(reach).min(top);
     let mut best: Option<(u64, u64)> = None;
-    for gap in taken(used, None).windows(2) {
+    for gap in taken(used, None, is_tight(reach, top)).windows(2) {
         let (start, end) = (gap[0].end, gap[1].start);
         let start = start.max(low).next_multiple_of(PAGE);
         let end = end.min(high) & !(PAGE - 1);
@@ -106,7 +114,7 @@ pub fn reaches(isa: Isa, near: &Range<u64>, place: &Range<u64>) -> bool {
 /// reaches them, or in 32-bit processes, none may.
 pub fn aside(used: &[Used], len: Len) -> Option<Va> {
     if SMALL {
-        return own_room(&taken(used, None), CODE_ROOM)
+        return own_room(&taken(used, None, TIGHT), CODE_ROOM)
             .filter(|own| own.end - own.start >= len.0)
             .map(|own| Va(own.end - len.0));
     }
@@ -121,8 +129,8 @@ pub fn aside(used: &[Used], len: Len) -> Option<Va> {
 
 /// What must stay free or is used, also by us, sorted, apart from each other.
 pub fn forbidden(used: &[Used]) -> Vec<Range<u64>> {
-    let own = if SMALL { own_room(&taken(used, None), CODE_ROOM) } else { None };
-    taken(used, own.into_iter().chain(std::iter::once(LOW..LOW + LOW_ROOM)))
+    let own = if SMALL { own_room(&taken(used, None, TIGHT), CODE_ROOM) } else { None };
+    taken(used, own.into_iter().chain(std::iter::once(LOW..LOW + LOW_ROOM)), TIGHT)
 }
 
 /// The highest room for all that is ours, given what is taken. Above it, `code` bytes stay free for
@@ -133,19 +141,19 @@ fn own_room(taken: &[Range<u64>], code: u64) -> Option<Range<u64>> {
     gaps.find(|gap| gap.end.saturating_sub(gap.start) >= OWN_ROOM).map(|gap| gap.end - OWN_ROOM..gap.end)
 }
 
-/// What must stay free or is used, and some more, sorted, apart from each other.
-fn taken(used: &[Used], more: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+/// What must stay free or is used, and some more, sorted, apart from each other. If it is `tight`,
+/// what grows has no room but that up to the next mapping, into which it does not grow.
+fn taken(used: &[Used], more: impl IntoIterator<Item = Range<u64>>, tight: bool) -> Vec<Range<u64>> {
     let mut all: Vec<Range<u64>> = more.into_iter().collect();
     all.push(0..LOWEST);
     for u in used {
-        // What grows does not grow into the next mapping: there the room ends.
         let (mut start, mut end) = (u.start, u.end);
         if u.grows == Grows::Down {
-            let below = used.iter().map(|other| other.end).filter(|end| *end <= u.start).max();
+            let below = used.iter().map(|other| other.end).filter(|end| tight && *end <= u.start).max();
             start = u.start.saturating_sub(GROWTH).max(below.unwrap_or(0));
         }
         if u.grows == Grows::Up {
-            let above = used.iter().map(|other| other.start).filter(|start| *start >= u.end).min();
+            let above = used.iter().map(|other| other.start).filter(|start| tight && *start >= u.end).min();
             end = u.end.saturating_add(GROWTH).min(above.unwrap_or(u64::MAX));
         }
         all.push(start..end);
