@@ -151,9 +151,7 @@ pub(crate) fn plan_all(
             all.extend(planner.probe(request, matched, wishes[request]));
         }
         let crowded = planner.make_room();
-        // Traps need the signals.
-        let is_beside = there.and_then(|there| there.others).is_some_and(|others| others.signals().is_some());
-        if !crowded.is_empty() && !is_beside {
+        if !crowded.is_empty() && there.is_none_or(|there| there.may_trap) {
             let planned = all.split_off(first);
             all.extend(plan_crowded(&mut planner, planned, &crowded, wishes));
         }

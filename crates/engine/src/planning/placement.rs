@@ -20,6 +20,8 @@ pub(crate) struct There<'a> {
     pub others: Option<&'a Others>,
     /// Return addresses are known to stay as they are.
     pub keeps_returns: bool,
+    /// Traps are possible, as far as is known.
+    pub may_trap: bool,
 }
 
 /// What an action needs of the state in front of the probed instruction; `None`: it has to be at

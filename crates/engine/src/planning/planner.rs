@@ -210,11 +210,11 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
     ) -> Result<Vec<Planned>, Unproven> {
         let index = self.index;
         // A time reaches over the functions to which this one jumps, as far as they are known.
-        let found = match results(index, va) {
-            Err(why) if returns.result => return Err(why.into()),
-            Ok(found) if returns.result || returns.entry => found,
-            _ => exits(index, va)?,
-        };
+        let found = match returns {
+            Returns { result: true, .. } => results(index, va),
+            Returns { entry: true, .. } => results(index, va).or_else(|_| exits(index, va)),
+            _ => exits(index, va),
+        }?;
         let paired = returns.entry || !found.exclusive;
         let is_go = index.code().go && matched.object.is_go_code(va);
         let goroutine = is_go && go_call(index, va) == Ok(GoCall::ByGoroutine);

@@ -90,7 +90,7 @@ pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result
     let needs = Some(Needs::default());
     let wish = Wish { returns: None, post: false, trap_only: options.no_optimize, more: false, leaves: false, needs };
     let process = pid.map(Process::open).transpose()?;
-    let there = process.as_ref().map(|process| There { process, others: None, keeps_returns: false });
+    let there = process.as_ref().map(|process| There { process, others: None, keeps_returns: false, may_trap: true });
     let room = || -> Result<Surroundings, SessionError> {
         let mut surroundings = Surroundings::default();
         surroundings.look(&match &process {

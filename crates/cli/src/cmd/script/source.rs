@@ -196,7 +196,6 @@ impl Source {
 
     /// Reads a header that is none of the system, and what it includes.
     fn take_in_own_header(&mut self, name: &str, path: &Path, dirs: &[PathBuf]) -> Result<(), String> {
-        input::read(path, input::SCRIPT).map_err(|error| format!("{error:#}"))?;
         let mut missing = None;
         let mut find = |wanted: &Wanted| {
             let found = system::find_in(dirs, wanted);
@@ -209,7 +208,10 @@ impl Source {
         if let Some(missing) = missing {
             return Err(format!("failed to open file '{missing}', which {} includes", path.display()));
         }
-        self.add_header(name, path.to_owned(), &read.unwrap_or_default());
+        let Some(flat) = read else {
+            return input::read(path, input::SCRIPT).map(drop).map_err(|error| format!("{error:#}"));
+        };
+        self.add_header(name, path.to_owned(), &flat);
         Ok(())
     }
 

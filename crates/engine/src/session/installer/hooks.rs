@@ -153,7 +153,7 @@ impl Installer {
         let needs = Some(Needs::default());
         let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: false, needs };
         let analyses = &mut objects.analyses.borrow_mut();
-        let there = Some(There { process, others: Some(&self.others), keeps_returns: false });
+        let there = Some(There { process, others: Some(&self.others), keeps_returns: false, may_trap: true });
         let planned = plan_all(matches, &[wish], &mut self.surroundings, analyses, there, &mut || {})?;
         // No trap for it: signals may be blocked.
         let jumps = planned.into_iter().filter(|p| p.plan.as_ref().is_ok_and(|plan| !plan.has_traps()));

@@ -302,7 +302,8 @@ impl Installer {
         let any_returns = wishes.iter().any(|wish| wish.returns.is_some());
         let keeps_returns =
             any_returns && (self.unwatched.is_some() || unwinders::looks_at_returns(process)?.is_some());
-        let there = Some(There { process, others: Some(&self.others), keeps_returns });
+        let may_trap = !self.silent && self.others.signals().is_none();
+        let there = Some(There { process, others: Some(&self.others), keeps_returns, may_trap });
         let all = &mut self.surroundings;
         let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;
         let planned = self.accept(planned);

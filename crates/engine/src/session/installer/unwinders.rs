@@ -109,7 +109,7 @@ impl Installer {
         let needs = Some(Needs::default());
         let wish = Wish { returns: None, post: false, trap_only: false, more: false, leaves: true, needs };
         let analyses = &mut objects.analyses.borrow_mut();
-        let there = Some(There { process, others: Some(&self.others), keeps_returns: false });
+        let there = Some(There { process, others: Some(&self.others), keeps_returns: false, may_trap: true });
         let all = plan_all(matches, &[wish; 2], &mut self.surroundings, analyses, there, &mut || {})?;
         let mut reason = None;
         let mut hooks = Vec::new();
