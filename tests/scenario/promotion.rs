@@ -100,7 +100,7 @@ pub fn all_that_are_inside_have_to_go() {
         assert_eq!(probed.program.ask("work 10"), 0);
     }
     let output = run(&mut sidestep(&["enable", "-v", "-p", &probed.pid, "ones+0x2"]), LIMIT).ok();
-    assert!(output.stderr.contains("1 sites switched while the threads ran, 0 while they were stopped"), "{output}");
+    assert!(output.stderr.contains("1 site switched while the threads ran, 0 while they were stopped"), "{output}");
     assert_eq!((probed.program.ask("work 10"), probed.sites().0.contains(&0)), (0, false));
     let report = tracing.stop();
     for (function, count) in [("ones", 50), ("ones+0x1", 10), ("ones+0x2", 40), ("ones+0x3", 0), ("ones+0x4", 20)] {

@@ -134,7 +134,7 @@ pub fn the_first_is_switched_in_pauses_from_then_on() {
         let output = run(&mut sidestep(&[command, "-v", "-p", &pid, "trap:leaf"]), LIMIT).ok();
         assert!(output.stderr.contains(how), "{command}: {output}");
     };
-    let (running, stopped) = ("1 sites switched while the threads ran, 0", "0 sites switched while the threads ran, 1");
+    let (running, stopped) = ("1 site switched while the threads ran, 0", "0 sites switched while the threads ran, 1");
     // On arm64 few instructions may change while threads run.
     let live = if cfg!(target_arch = "aarch64") { stopped } else { running };
     switch("disable", live);
@@ -375,7 +375,7 @@ sys.stdin.readline()";
     for _ in 0..20 {
         for command in ["disable", "enable"] {
             let said = switch(command);
-            assert!(said.contains(" 1 sites switched while the threads ran, 0"), "{said}");
+            assert!(said.contains(" 1 site switched while the threads ran, 0"), "{said}");
         }
     }
     assert_eq!(server.ask("end"), 1, "its mask is another one");

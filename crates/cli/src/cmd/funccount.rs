@@ -10,7 +10,7 @@ use super::watch::{self, Job, Tool};
 use super::{explain, tools};
 use crate::flags::Funccount;
 use crate::out::sink::Sink;
-use crate::out::{json, label, table, time};
+use crate::out::{json, label, number, table, time};
 
 /// Runs the command.
 pub fn run(flags: &Funccount) -> anyhow::Result<ExitCode> {
@@ -113,13 +113,8 @@ pub fn tracing(probes: usize, pattern: &str, sink: &mut Sink) -> io::Result<()> 
     if sink.json() {
         return attached(probes, sink);
     }
-    sink.progress(&format!("Tracing {} for \"{pattern}\"... Hit Ctrl-C to end.", functions(probes)));
+    sink.progress(&format!("Tracing {} for \"{pattern}\"... Hit Ctrl-C to end.", number::of(probes, "function")));
     Ok(())
-}
-
-/// `1 function`, `2 functions`.
-pub fn functions(count: usize) -> String {
-    if count == 1 { "1 function".to_owned() } else { format!("{count} functions") }
 }
 
 /// bpftrace's first object.

@@ -8,6 +8,7 @@ use sidestep_engine::{Bundle, Counts, Maps, Session};
 
 use crate::out::json;
 use crate::out::label;
+use crate::out::number;
 use crate::out::sink::Sink;
 
 /// A way to lose something.
@@ -30,7 +31,7 @@ impl Kind {
     fn new_ones(self, count: u64, name: &str) -> String {
         match self {
             Kind::Events => format!("Lost {count} {}", events_of(name)),
-            Kind::Hits => format!("Missed {count} hits of {name}"),
+            Kind::Hits => format!("Missed {} of {name}", number::of(count as usize, "hit")),
             Kind::Entries => format!(
                 "WARNING: Map full; can't update element. {name} has dropped {count}. More keys: config max_map_keys, or let {name} = hash(N)"
             ),

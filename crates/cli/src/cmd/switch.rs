@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use sidestep_engine::{Options, Pattern, Switched, pattern};
 
 use crate::flags::{Format, Switch};
+use crate::out::number;
 use crate::out::sink::{Sink, say};
 
 /// To which state.
@@ -74,8 +75,9 @@ fn manner(switched: &Switched) -> String {
         n => format!(", {n} that nobody blocks any more became jumps"),
     };
     format!(
-        "{live} sites switched while the threads ran, {} while they were stopped{promoted}; no thread stood still for more than \
+        "{} switched while the threads ran, {} while they were stopped{promoted}; no thread stood still for more than \
          {longest:.2} ms",
+        number::of(live, "site"),
         switched.stopped
     )
 }

@@ -13,8 +13,8 @@ use super::costs::Costs;
 use super::losses::Losses;
 use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
-use crate::out::outlet;
 use crate::out::sink::Sink;
+use crate::out::{number, outlet};
 use crate::signals::{self, Signals};
 
 /// What makes a command out of a session.
@@ -420,8 +420,7 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     // What was found nowhere has no object: that is the tool's business.
     let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();
     if found > 0 && !verbose {
-        let functions = if found == 1 { "function" } else { "functions" };
-        sink.note(&format!("{found} {functions} cannot be probed; -v says which and why"));
+        sink.note(&format!("{} cannot be probed; -v says which and why", number::of(found, "function")));
     }
     if !verbose {
         return;
@@ -451,8 +450,8 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     let techniques: Vec<_> = techniques.into_iter().map(|(name, count)| format!("{count} by {name}")).collect();
     let stats = session.stats();
     sink.note(&format!(
-        "{} probes in process {}: {}; planned in {:.1} ms, {}, {} bytes of code",
-        session.probes().len(),
+        "{} in process {}: {}; planned in {:.1} ms, {}, {} bytes of code",
+        number::of(session.probes().len(), "probe"),
         session.pid(),
         techniques.join(", "),
         stats.planning.as_secs_f64() * 1e3,
@@ -464,13 +463,13 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
 /// How a target stood still.
 fn stopped(stops: &Stops) -> String {
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
-    let mut text = format!("threads stopped {} times", stops.pauses.len());
+    let mut text = format!("threads stopped {}", number::times(stops.pauses.len()));
     if let Some(longest) = stops.longest() {
         text += &format!(" for at most {:.2} ms ({})", millis(longest.time), longest.purpose);
     }
     if stops.live > 0 {
-        let (sites, alone) = (stops.live, millis(stops.alone));
-        text += &format!(", {sites} sites written while they ran, each stopped alone for at most {alone:.2} ms");
+        let (sites, alone) = (number::of(stops.live, "site"), millis(stops.alone));
+        text += &format!(", {sites} written while they ran, each stopped alone for at most {alone:.2} ms");
     }
     text
 }

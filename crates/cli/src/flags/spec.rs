@@ -5,6 +5,7 @@ use sidestep_engine::{Pattern, pattern};
 use sidestep_lang::uprobe_events::{self, Base, Event, Fetch, Kind, MAXACTIVE_MAX, Register, Type};
 
 use super::format::{Format, Value};
+use crate::out::number;
 
 /// Most values that one record holds.
 const ARGS_MAX: usize = 6;
@@ -181,17 +182,13 @@ pub fn is_recorded(text: &str) -> bool {
 pub fn as_many(conversions: usize, values: usize) -> Result<(), String> {
     match conversions == values {
         true => Ok(()),
-        false => Err(format!("the format takes {}, but {} given", plural(conversions), are(values))),
+        false => Err(format!("the format takes {}, but {} given", number::of(conversions, "value"), are(values))),
     }
 }
 
 /// `r10`
 fn is_limited(kind: &str) -> bool {
     kind.strip_prefix('r').is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn plural(n: usize) -> String {
-    if n == 1 { "1 value".to_owned() } else { format!("{n} values") }
 }
 
 fn are(n: usize) -> String {

@@ -7,6 +7,7 @@ pub mod escape;
 pub mod json;
 pub mod label;
 pub mod man;
+pub mod number;
 pub mod outlet;
 pub mod plan;
 pub mod script;

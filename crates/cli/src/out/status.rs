@@ -3,8 +3,8 @@
 use sidestep_engine::{Installed, ProbeKind, SiteState, Status};
 use sidestep_isa::Va;
 
-use super::json;
 use super::table::NAME_MAX;
+use super::{json, number};
 
 /// A line per probe. `verbose`: also who keeps it from being a jump.
 pub fn lines(probes: &[Installed], verbose: bool) -> Vec<String> {
@@ -83,12 +83,8 @@ pub fn summary(status: &Status) -> String {
     };
     let own = status.probes.iter().filter(|probe| probe.kind == ProbeKind::Own).count();
     let (probes, sites) = (status.probes.len() - own, status.sites);
-    let (probes, sites) = (plural(probes, "probe"), plural(sites, "site"));
+    let (probes, sites) = (number::of(probes, "probe"), number::of(sites, "site"));
     format!("{probes} at {sites}, {} bytes of detours; {own} of sidestep's own; {controller}", status.detour_bytes)
-}
-
-fn plural(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// An object per probe, and one about the session.

@@ -20,8 +20,8 @@ use super::print::Printer;
 use crate::cmd::funccount::timestamp;
 use crate::cmd::{is_unwanted, usage};
 use crate::flags::Bpf;
-use crate::out::outlet;
 use crate::out::sink::Sink;
+use crate::out::{number, outlet};
 use crate::signals::Signals;
 
 /// `trace_printk`.
@@ -127,7 +127,9 @@ fn attach_all(
     match refused.first() {
         Some(reason) if all.is_empty() => bail!("nothing can be probed: {reason}"),
         Some(_) if verbose => refused.iter().for_each(|reason| sink.note(&format!("cannot be probed: {reason}"))),
-        Some(_) => sink.note(&format!("{} places cannot be probed; -v says which and why", refused.len())),
+        Some(_) => {
+            sink.note(&format!("{} cannot be probed; -v says which and why", number::of(refused.len(), "place")))
+        }
         None => {}
     }
     Ok(all)

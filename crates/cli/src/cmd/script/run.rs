@@ -24,7 +24,7 @@ use crate::cmd::funccount::attached;
 use crate::input;
 use crate::out::script::{Layout, Names, Print, Printer, Shown, listed, values};
 use crate::out::sink::{Reader, Sink};
-use crate::out::{json, time};
+use crate::out::{json, number, time};
 use crate::signals;
 
 /// What the kernel's helpers say when they cannot read (`-EFAULT`).
@@ -270,7 +270,10 @@ impl Script {
     /// END, and then the maps.
     pub fn finish(&mut self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         if self.unread > 0 {
-            sink.warn(&format!("Lost {} events of intervals: nobody read what was printed before", self.unread));
+            sink.warn(&format!(
+                "Lost {} of intervals: nobody read what was printed before",
+                number::of(self.unread as usize, "event")
+            ));
         }
         self.all(Provider::End, maps, sink)?;
         if let Some(layout) = &mut self.layout {

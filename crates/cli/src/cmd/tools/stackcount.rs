@@ -1,11 +1,10 @@
 //! `stackcount`: which stacks lead to functions, and how often?
 
 use super::{KERNEL_STACKS, Tool, every, spec};
-use crate::cmd::funccount::functions;
 use crate::flags::tools::{Run, Stackcount};
 use crate::flags::{Format, Output};
-use crate::out::json;
 use crate::out::script::{Cell, Layout, Line, Shown, folded, frames, function, listed, merged};
+use crate::out::{json, number};
 
 impl Tool for Stackcount {
     const NAME: &'static str = "stackcount";
@@ -67,7 +66,7 @@ struct Stacks {
 
 impl Layout for Stacks {
     fn progress(&self, probes: usize) -> String {
-        format!("Tracing {} for \"{}\"... Hit Ctrl-C to end.", functions(probes), self.pattern)
+        format!("Tracing {} for \"{}\"... Hit Ctrl-C to end.", number::of(probes, "function"), self.pattern)
     }
 
     fn map(&mut self, _name: &str, rows: &[Line], is_json: bool) -> Option<String> {
