@@ -2,7 +2,7 @@
 
 use sidestep_isa::Va;
 
-use super::host::{CONTINUED, SYSCALL, number_from_code};
+use super::host::{CONTINUED, END_AT_STOPS, SYSCALL, number_from_code};
 use super::regs::{CALL_LEN, Regs};
 use crate::process::Process;
 
@@ -48,6 +48,22 @@ impl Regs {
         regs.set_result(-i64::from(libc::EINTR) as u64);
         regs.end_syscall();
         regs
+    }
+
+    /// The registers with which the kernel makes a call again that a stop has ended with EINTR
+    /// ([`super::host::END_AT_STOPS`]); `None`: it was another call, or has another result.
+    ///
+    /// EINTR says that the call has done nothing. The kernel looks at the result when the thread
+    /// goes on: if a handler of the program runs first, the call ends with EINTR after all
+    /// (arch/x86/kernel/signal.c: `handle_signal`, `arch_do_signal_or_restart`). A timeout begins
+    /// anew.
+    pub(crate) fn made_again(&self) -> Option<Regs> {
+        let ends = self.syscall().is_some_and(|number| END_AT_STOPS.contains(&(number as libc::c_long)));
+        (ends && self.result() == -i64::from(libc::EINTR)).then(|| {
+            let mut regs = *self;
+            regs.set_result(ERESTARTNOHAND as u64);
+            regs
+        })
     }
 
     /// Does no register tell whether a system call that is about to be made is one that the kernel

@@ -296,6 +296,8 @@ impl Stopped {
                     })
                 }
                 Ok((regs, returns)) => {
+                    let regs =
+                        make_again(tid, regs).map_err(|source| self.failed("set the registers of", tid, source))?;
                     self.threads.push(Thread { pid: self.process_of(tid), tid, regs });
                     if returns {
                         self.returning = Some(tid);
@@ -326,6 +328,18 @@ impl Stopped {
     /// in another thread waits for that.
     fn reap_killed(&mut self) {
         self.threads.retain(|t| !matches!(ptrace::wait(t.tid, true), Ok(Some(Event::Exited(_))) | Err(_)));
+    }
+}
+
+/// Has a call made again that the stop has ended, when the thread goes on.
+fn make_again(tid: i32, regs: Regs) -> io::Result<Regs> {
+    match regs.made_again() {
+        Some(again) => match ptrace::set_regs(tid, &again) {
+            // Killed in the meantime.
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(regs),
+            result => result.map(|()| again),
+        },
+        None => Ok(regs),
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) use frame::{FpState, Frame, is_frame};
 pub(crate) use stub::Gadgets;
 pub use stub::{BATCH_CODE, GADGET_CODE};
 pub(crate) use stub::{ENTRY_STUB_LEN, entry_stub};
-pub use survey::signal_frames;
+pub use survey::{is_whole, signal_frames};
 
 /// A word of the target's memory.
 pub type Word = u64;
@@ -189,6 +189,12 @@ impl Regs {
     /// The same, but its system call has been interrupted for good.
     pub(crate) fn interrupted(&self) -> Regs {
         *self
+    }
+
+    /// The registers with which the kernel makes a call again that a stop has ended with EINTR.
+    /// None are known: the call's first argument is gone.
+    pub(crate) fn made_again(&self) -> Option<Regs> {
+        None
     }
 
     /// Does no register tell whether a system call that is about to be made is one that the kernel

@@ -20,7 +20,7 @@ use crate::ptrace;
 pub use super::processor::LENDING_CALLS;
 pub(crate) use super::processor::{first_byte, get_user_regs, set_user_regs, ticks, ticks_usable};
 pub(crate) use frame::{FpState, Frame, is_frame};
-pub use survey::signal_frames;
+pub use survey::{is_whole, signal_frames};
 
 /// The general registers, as ptrace gives them.
 pub(crate) type UserRegs = libc::user_regs_struct;
@@ -81,6 +81,42 @@ pub(crate) const SYSCALL: [u8; 2] = [0xcd, 0x80];
 // arch/x86/entry/syscalls/syscall_32.tbl; not in every version of the libc crate.
 const CLOCK_NANOSLEEP_TIME64: libc::c_long = 407;
 const FUTEX_TIME64: libc::c_long = 422;
+/// The calls that end with EINTR when a thread stops and goes on, with no handler in between
+/// (signal(7), "Interruption of system calls and library functions by stop signals"; of the calls
+/// that wait for events also `io_uring_enter(2)` and `io_getevents(2)`). Those that read and write
+/// do so at sockets with a timeout (`SO_RCVTIMEO`, `SO_SNDTIMEO`).
+pub(crate) const END_AT_STOPS: &[libc::c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_socketcall,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    RECVMMSG_TIME64,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_ipc,
+    SEMTIMEDOP_TIME64,
+    libc::SYS_rt_sigtimedwait,
+    RT_SIGTIMEDWAIT_TIME64,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_getevents,
+    IO_PGETEVENTS,
+    IO_PGETEVENTS_TIME64,
+];
+const IO_PGETEVENTS: libc::c_long = 385;
+const IO_PGETEVENTS_TIME64: libc::c_long = 416;
+const RECVMMSG_TIME64: libc::c_long = 417;
+const SEMTIMEDOP_TIME64: libc::c_long = 420;
+const RT_SIGTIMEDWAIT_TIME64: libc::c_long = 421;
 /// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
 pub(crate) const CONTINUED: [libc::c_long; 6] = [
     libc::SYS_poll,

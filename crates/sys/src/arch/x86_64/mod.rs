@@ -13,7 +13,7 @@ use crate::process::Process;
 pub use super::processor::LENDING_CALLS;
 pub(crate) use super::processor::{first_byte, get_user_regs, set_user_regs, ticks, ticks_usable};
 pub(crate) use frame::{FpState, Frame, is_frame};
-pub use survey::signal_frames;
+pub use survey::{is_whole, signal_frames};
 
 /// The general registers, as ptrace gives them.
 pub(crate) type UserRegs = libc::user_regs_struct;
@@ -70,6 +70,38 @@ pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The calls that the kernel continues (kernel/time, kernel/futex, fs/select.c).
 pub(crate) const CONTINUED: [libc::c_long; 4] =
     [libc::SYS_poll, libc::SYS_nanosleep, libc::SYS_futex, libc::SYS_clock_nanosleep];
+
+/// The calls that end with EINTR when a thread stops and goes on, with no handler in between
+/// (signal(7), "Interruption of system calls and library functions by stop signals"; of the calls
+/// that wait for events also `io_uring_enter(2)` and `io_getevents(2)`). Those that read and write
+/// do so at sockets with a timeout (`SO_RCVTIMEO`, `SO_SNDTIMEO`).
+pub(crate) const END_AT_STOPS: &[libc::c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_getevents,
+    IO_PGETEVENTS,
+];
+
+/// arch/x86/entry/syscalls/syscall_64.tbl; not in every version of the libc crate.
+const IO_PGETEVENTS: libc::c_long = 333;
 
 /// The number that the code in front of a `syscall` at `ip` sets.
 pub(crate) fn number_from_code(process: &Process, ip: Va, _: Va) -> Option<u32> {
@@ -377,6 +409,18 @@ mod tests {
         assert!(!r.restarts());
         // A finished call that returned EINTR goes on behind it.
         assert_eq!(regs(0x1002, -4, 232).ip(), Va(0x1002));
+    }
+
+    /// A pause ended calls that a program had not interrupted.
+    #[test]
+    fn a_call_that_a_stop_has_ended_is_made_again() {
+        let again =
+            |rax, orig_rax| regs(0x1002, rax, orig_rax).made_again().map(|regs| (regs.raw.rax as i64, regs.ip()));
+        assert_eq!(again(-4, libc::SYS_epoll_wait), Some((-514, Va(0x1000))));
+        // Its file descriptor is closed already.
+        assert_eq!(again(-4, libc::SYS_close), None);
+        assert_eq!(again(-11, libc::SYS_epoll_wait), None);
+        assert_eq!(again(-4, -1), None);
     }
 
     /// mov $35,%eax; syscall; nop; nop
