@@ -98,6 +98,8 @@ const RECIPES: &[Recipe] = &[
     recipe("zone", &["cc", "-O2"], &["zone.c"]),
     recipe("sandbox", CC, &["sandbox.c"]),
     recipe("blocked", CC, &["blocked.c"]),
+    recipe("interrupted", CC, &["interrupted.c"]),
+    recipe("parked", CC, &["parked.c"]),
     recipe("ring", CC, &["ring.c"]),
     recipe("edge", CC_FIXED, &["edge.c"]),
     recipe("stuck", CC, &["stuck.c"]),

@@ -5,6 +5,7 @@
 
 pub mod build;
 pub mod callgrind;
+pub mod disassembly;
 pub mod kernel;
 pub mod postgres;
 pub mod process;

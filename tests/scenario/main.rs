@@ -41,6 +41,7 @@ mod listing;
 mod many;
 mod masks;
 mod members;
+mod pauses;
 mod post;
 mod printed;
 mod programs;

@@ -37,6 +37,9 @@ again! {
         a_handler_blocked_our_signal_by_the_mask_in_its_frame, a_handler_in_a_handler_blocked_our_signal_for_ever,
         a_child_of_vfork_made_its_parent_forget_what_is_blocked,
     }
+    pauses {
+        calls_that_wait_were_ended_by_a_pause, user_level_threads_returned_to_code_that_had_changed,
+    }
     altstack {
         threads_that_share_a_stack_for_signals_overwrote_each_other,
         threads_that_shared_a_stack_for_signals_before_the_attach_overwrote_each_other,

@@ -359,13 +359,13 @@ pub enum SessionError {
     EndedEarly,
     /// After the text was restored, a thread would not leave our code.
     #[error(
-        "process {pid} runs unprobed again, but {bytes} bytes of memory stay there: thread {tid} {inside}; \
-         `sidestep detach -p {pid}` or the next attach removes them when it has left"
+        "process {pid} runs unprobed again, but {bytes} bytes of memory stay there: {} {inside}; \
+         `sidestep detach -p {pid}` or the next attach removes them when it has left", thread(*tid)
     )]
     StillInside {
         /// The target.
         pid: i32,
-        /// A thread that did not leave.
+        /// A thread that did not leave; 0: a user-level thread, which no thread of the kernel runs.
         tid: i32,
         /// Where it is.
         inside: Inside,
@@ -411,6 +411,11 @@ pub enum Inside {
     Function,
     /// In a probe, or on its way to one.
     Code,
+}
+
+/// A thread, by its id in [`SessionError::StillInside`].
+fn thread(tid: i32) -> String {
+    if tid == 0 { "a user-level thread".to_owned() } else { format!("thread {tid}") }
 }
 
 impl std::fmt::Display for Inside {

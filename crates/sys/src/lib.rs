@@ -20,6 +20,7 @@ mod exec;
 mod hand_over;
 mod memory;
 mod news;
+mod pages;
 mod patience;
 mod process;
 mod procfs;

@@ -16,6 +16,14 @@ impl Process {
         let status = self.status_text().unwrap_or_default();
         ["SigBlk", "SigIgn"].into_iter().fold(0, |set, name| set | signal_set(&status, name).unwrap_or(u64::MAX))
     }
+
+    /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be
+    /// told.
+    #[must_use]
+    pub fn caught(&self) -> u64 {
+        let status = self.status_text().unwrap_or_default();
+        signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
+    }
 }
 
 /// The signals that wait for a process and its first thread.
@@ -42,12 +50,10 @@ impl Stopped {
         Ok(changed)
     }
 
-    /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be
-    /// told.
+    /// As [`Process::caught`].
     #[must_use]
     pub fn caught(&self) -> u64 {
-        let status = self.process().status_text().unwrap_or_default();
-        signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
+        self.process().caught()
     }
 
     /// Threads for which a signal of this set was raised but not delivered yet: stopped between a

@@ -1,7 +1,7 @@
 //! Where every stopped thread is: its instruction pointer, and those that signal frames on its
 //! stack will restore.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sidestep_isa::Va;
 use sidestep_sys::arch::{self, SignalFrame};
@@ -10,6 +10,7 @@ use sidestep_wire::signals::set_of;
 
 use crate::error::SessionError;
 use crate::memory::layout::PAGE;
+use crate::target::parked::{self, FRAME_MAX};
 use crate::target::signals::{FAULTS, TRAPS};
 
 /// Most bytes of one stack that are looked at.
@@ -20,17 +21,19 @@ const BYTES_PER_THREAD: u64 = 2 * STACK_MAX;
 const MORE_THREADS: u64 = 16;
 /// A signal frame has more bytes.
 const FRAME_MIN: u64 = 512;
-/// More bytes than a signal frame has from its start to its end.
-const FRAME_MAX: u64 = 64 << 10;
 /// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
 const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
+
+/// No thread has this id.
+pub(crate) const NO_THREAD: i32 = 0;
 
 /// A place from which a thread will go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The thread's own instruction pointer.
     Thread { tid: i32 },
-    /// The instruction pointer that a signal frame will restore.
+    /// The instruction pointer that a signal frame will restore. Of a frame on a stack that no
+    /// thread is on the thread is [`NO_THREAD`].
     SignalFrame { tid: i32, frame: SignalFrame },
 }
 
@@ -51,6 +54,14 @@ pub(crate) struct Position {
 }
 
 impl Position {
+    /// Where a signal frame has the address.
+    fn frame_at(&self) -> Option<Va> {
+        match self.place {
+            Place::Thread { .. } => None,
+            Place::SignalFrame { frame, .. } => Some(frame.ip_at),
+        }
+    }
+
     /// Is a system call right before it, whose address is still in a register
     /// ([`arch::Regs::is_behind_call`])?
     pub fn is_behind_call(&self, stopped: &Stopped) -> bool {
@@ -67,7 +78,7 @@ impl Position {
 ///
 /// Signal frames are recognised by the word of segment selectors behind the saved flags: a
 /// conservative scan of the stack from the stack pointer upwards, and of the stacks that the frames
-/// found interrupted.
+/// found interrupted. Frames on other stacks are those of [`parked::frames`].
 ///
 /// Frames may be made up. More of them than a program has, or more bytes of stacks, are an error: a
 /// position that is left out would be a thread in memory that is gone.
@@ -110,6 +121,11 @@ pub(crate) fn look(
                 todo.push((frame.sp, frame.frame_pointer));
             }
         }
+    }
+    if stopped.process().parks_frames() {
+        let known: BTreeSet<Va> = all.iter().filter_map(Position::frame_at).collect();
+        let parked = parked::frames(stopped, mappings).into_iter().filter(|frame| !known.contains(&frame.ip_at));
+        all.extend(parked.map(|frame| Position { place: Place::SignalFrame { tid: NO_THREAD, frame }, ip: frame.ip }));
     }
     Ok(all)
 }
@@ -161,6 +177,20 @@ pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
             has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
         }),
     }
+}
+
+/// Is a position in our code what is left of a trap's frame on a thread's stack? The agent leads the
+/// frame of a trap to a detour and returns through it. Until then the thread is in our code, or
+/// another signal has interrupted it there: then the frame of that signal is among `all`. What is
+/// left of a frame stays where nobody has written since, as in a large local array. `is_ours`: is it
+/// an address in our code?
+pub(crate) fn is_over(stopped: &Stopped, position: &Position, all: &[Position], is_ours: impl Fn(Va) -> bool) -> bool {
+    let Place::SignalFrame { tid, .. } = position.place else { return false };
+    let thread = stopped.threads().iter().find(|thread| thread.tid == tid);
+    let interrupts = |other: &Position| other.place.tid() == tid && is_ours(other.ip) && !has_trapped(stopped, other);
+    thread.is_some_and(|thread| !is_ours(thread.regs.ip()))
+        && has_trapped(stopped, position)
+        && !all.iter().any(interrupts)
 }
 
 /// Moves a position to another address.
