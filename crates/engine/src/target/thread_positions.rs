@@ -179,17 +179,34 @@ pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
     }
 }
 
-/// Is a position in our code what is left of a trap's frame on a thread's stack? The agent leads the
-/// frame of a trap to a detour and returns through it. Until then the thread is in our code, or
-/// another signal has interrupted it there: then the frame of that signal is among `all`. What is
-/// left of a frame stays where nobody has written since, as in a large local array. `is_ours`: is it
-/// an address in our code?
-pub(crate) fn is_over(stopped: &Stopped, position: &Position, all: &[Position], is_ours: impl Fn(Va) -> bool) -> bool {
+/// Is a position in our code what is left of a frame that only the agent returns through: that of a
+/// trap on a thread's stack, or of a trap or fault where no thread is? The agent leads it to the
+/// place where the program goes on, and returns at once. Until then the thread is in our code, or a
+/// handler of the program has interrupted it in the agent: then the frame of that is among `all`.
+/// What is left of a frame stays where nobody has written since, as in a large local array.
+///
+/// `is_ours`: is it an address in our code? `is_agent`: in our code, but in no detour?
+pub(crate) fn is_over(
+    stopped: &Stopped,
+    position: &Position,
+    all: &[Position],
+    is_ours: impl Fn(Va) -> bool,
+    is_agent: impl Fn(Va) -> bool,
+) -> bool {
     let Place::SignalFrame { tid, .. } = position.place else { return false };
+    // Only the agent's frames are sure to say which signal it was, and only they end in our code.
+    let is_of_the_agent = |position: &Position, is_signal: fn(&Stopped, &Position) -> bool| match position.place {
+        Place::Thread { .. } => false,
+        Place::SignalFrame { frame, .. } => {
+            let restorer = arch::restorer_at(&frame).map(|at| stopped.process().read_word(at));
+            restorer.is_none_or(|at| at.is_ok_and(|at| is_ours(Va(at)))) && is_signal(stopped, position)
+        }
+    };
+    let interrupts =
+        |other: &Position| other.place.tid() == tid && is_agent(other.ip) && !is_of_the_agent(other, has_faulted);
     let thread = stopped.threads().iter().find(|thread| thread.tid == tid);
-    let interrupts = |other: &Position| other.place.tid() == tid && is_ours(other.ip) && !has_trapped(stopped, other);
-    thread.is_some_and(|thread| !is_ours(thread.regs.ip()))
-        && has_trapped(stopped, position)
+    thread.is_none_or(|thread| !is_ours(thread.regs.ip()))
+        && is_of_the_agent(position, if tid == NO_THREAD { has_faulted } else { has_trapped })
         && !all.iter().any(interrupts)
 }
 

@@ -34,7 +34,7 @@ use sidestep_isa::Va;
 
 pub use host::{
     ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, ISAS, LENDING_CALLS, MMAP, MMAP_UNIT, NAME, OTHER,
-    RELATIVE, RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, is_whole, signal_frames,
+    RELATIVE, RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, is_whole, restorer_at, signal_frames,
     thread_pointer_readable,
 };
 pub(crate) use host::{

@@ -94,6 +94,12 @@ pub fn is_whole(_frame: &SignalFrame, _read: impl Fn(Va) -> Option<u64>) -> bool
     true
 }
 
+/// See [`SignalFrame::info_at`]: it is there only if the kernel has written which signal it was.
+#[must_use]
+pub fn restorer_at(_frame: &SignalFrame) -> Option<Va> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

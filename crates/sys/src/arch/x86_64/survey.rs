@@ -64,6 +64,9 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
         .collect()
 }
 
+/// The start of a frame: `struct ucontext` in front of its registers has 40 bytes, 16 registers are in
+/// front of the instruction pointer.
+const RESTORER_BELOW_IP: i64 = 8 + 40 + 16 * 8;
 /// Distance from the saved instruction pointer up to the address of the saved vector registers
 /// (`fpstate` in `struct sigcontext`).
 const VECTORS_BEHIND_IP: u64 = 7 * 8;
@@ -78,6 +81,13 @@ pub fn is_whole(frame: &SignalFrame, read: impl Fn(Va) -> Option<u64>) -> bool {
     let vectors = read(frame.ip_at.offset(VECTORS_BEHIND_IP as i64));
     let inside = vectors.filter(|at| (frame.ip_at.0..frame.sp.0).contains(at));
     inside.and_then(|at| read(Va(at + SW_BYTES))).is_some_and(|head| head as u32 == MAGIC)
+}
+
+/// Where the address is to which the handler of a frame returns, which ends the handler: the first
+/// word of `struct rt_sigframe`; `None`: a frame has none.
+#[must_use]
+pub fn restorer_at(frame: &SignalFrame) -> Option<Va> {
+    Some(frame.ip_at.offset(-RESTORER_BELOW_IP))
 }
 
 #[cfg(test)]
