@@ -53,10 +53,11 @@ mod tests {
         let page = page_size() as u64;
         // So much is mapped for itself, and not touched before.
         let mut memory = vec![0u8; 64 << 20];
-        let start = (memory.as_ptr() as u64).next_multiple_of(page);
+        let base = memory.as_ptr() as u64;
+        let start = base.next_multiple_of(page);
         let at = |number: u64| start + number * page;
         for number in [1, 2, 5] {
-            memory[(at(number) - memory.as_ptr() as u64) as usize] = 1;
+            memory[(at(number) - base) as usize] = 1;
         }
         let process = Process::look_at(std::process::id() as i32).unwrap();
         let used = process.used_pages(&(at(0)..at(8)));

@@ -113,9 +113,9 @@ pub struct Thread {
 }
 
 /// A process whose threads all stand still, until [`Stopped::resume`] or drop. Nothing that the
-/// program can observe has changed then but the time. Calls that the kernel ends with EINTR at every
-/// stop (`epoll_wait` and its like: signal(7)) are made again; on Arm they end. If the controller
-/// dies the threads go on, too.
+/// program can observe has changed then but the time. Calls that the kernel ends with EINTR at
+/// every stop (`epoll_wait` and its like: signal(7)) are made again; on Arm they end. If the
+/// controller dies the threads go on, too.
 #[derive(Debug)]
 pub struct Stopped {
     process: Process,

@@ -99,6 +99,13 @@ impl Controller {
         self.running.is_running()
     }
 
+    /// Does it take Ctrl-C by now (`SigCgt` of `/proc/PID/status`)? Before that it would die of it.
+    pub fn takes_interrupts(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.pid())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"));
+        caught.and_then(|set| u64::from_str_radix(set, 16).ok()).is_some_and(|set| set & 1 << (libc::SIGINT - 1) != 0)
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: i32) {
         self.running.signal(signal);

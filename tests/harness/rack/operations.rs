@@ -8,7 +8,7 @@ use super::controller::{Begun, Controller};
 use super::patience::HANGS;
 use super::{Failure, Scene, Wrong};
 use crate::build::{installed, target};
-use crate::process::{LIMIT, Program, run};
+use crate::process::{LIMIT, Program, eventually, run};
 use crate::tool::{Report, path, sidestep};
 
 /// One of them.
@@ -326,6 +326,8 @@ fn scribbler(scene: &mut Scene) -> Result<(), Failure> {
     while Instant::now() < end && controller.is_running() {
         sleep(Duration::from_millis(5));
     }
+    // On a busy machine it may not even have begun.
+    eventually(LIMIT, || !controller.is_running() || controller.takes_interrupts());
     controller.signal(libc::SIGINT);
     controller.end(scene)?;
     match program.exit_code() {

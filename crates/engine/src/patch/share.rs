@@ -91,8 +91,8 @@ impl Others {
             let read =
                 || Ok::<_, SessionError>((found.entries(process)?, found.traps(process)?, found.sites(process)?));
             let Ok((entries, traps, sites)) = read() else { continue };
-            // A blank one says nothing. Nor does one of a session that has ended, where the program's
-            // own code is: nobody enables its probe again.
+            // A blank one says nothing. Nor does one of a session that has ended, where the
+            // program's own code is: nobody enables its probe again.
             let alive = found.controller_alive();
             let counts = |entry: &JournalEntry| entry.len != 0 && (alive || !has_original(process, entry));
             for (site, entry) in sites.iter().zip(entries).filter(|(_, entry)| counts(entry)) {

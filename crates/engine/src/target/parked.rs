@@ -31,8 +31,8 @@ const SPACE_MAX: u64 = 4 << 30;
 const OF_THE_C_LIBRARY: u64 = 3 << 31;
 /// Bytes that are read together.
 const PIECE: u64 = 1 << 20;
-/// More bytes than a signal frame has, with what a handler's entry leaves free below the interrupted
-/// stack pointer.
+/// More bytes than a signal frame has, with what the kernel leaves free below the interrupted stack
+/// pointer.
 pub(crate) const FRAME_MAX: u64 = 64 << 10;
 
 /// Bytes of a stack that a probe's handler uses.

@@ -64,8 +64,8 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
         .collect()
 }
 
-/// The start of a frame: `struct ucontext` in front of its registers has 40 bytes, 16 registers are in
-/// front of the instruction pointer.
+/// Distance down to the start of a frame: its first word, 40 bytes of `struct ucontext`, and 16
+/// registers are in front of the instruction pointer.
 const RESTORER_BELOW_IP: i64 = 8 + 40 + 16 * 8;
 /// Distance from the saved instruction pointer up to the address of the saved vector registers
 /// (`fpstate` in `struct sigcontext`).
