@@ -39,20 +39,27 @@ pub fn calls_that_wait_were_ended_by_a_pause() {
 pub fn user_level_threads_returned_to_code_that_had_changed() {
     const TIMES: usize = 2;
     let Some(path) = target("parked") else { return };
-    let mut program = Running::start(&mut Command::new(&path));
-    let pid = program.pid().to_string();
+    let start = || Running::start(&mut Command::new(&path));
+    let mut program = start();
     let places = offsets(&path, "turn");
-    let mut probed = 0;
+    let (mut probed, mut stayed) = (0, 0);
     for offset in std::iter::repeat_n(&places, TIMES).flatten() {
-        let place = format!("{}:turn+{offset:#x}", path.display());
+        let (pid, place) = (program.pid().to_string(), format!("{}:turn+{offset:#x}", path.display()));
         let output = run(&mut sidestep(&["funccount", "-d", "0.1", "-p", &pid, &place]), LIMIT);
         assert!(program.is_running(), "{place}: the program has ended\n{output}");
-        // What is left of a frame may look like one through which a thread will return.
-        let stays = output.stderr.contains("a user-level thread is in a signal handler");
-        assert!(output.code() == 0 || stays, "{output}");
         probed += usize::from(output.stdout.contains("turn"));
+        // What is left of a frame may look like one through which a thread will return.
+        if output.stderr.contains("a user-level thread is in a signal handler") {
+            stayed += 1;
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(program.is_running(), "{place}: the program has ended\n{output}");
+            program = start();
+        } else {
+            assert_eq!(output.code(), 0, "{output}");
+        }
     }
-    assert!(probed >= places.len(), "{probed} of {}", TIMES * places.len());
-    std::thread::sleep(Duration::from_millis(100));
+    let all = TIMES * places.len();
+    assert!(probed >= all - all / 4 && stayed <= all / 2, "{probed} probed and {stayed} stayed of {all}");
+    std::thread::sleep(Duration::from_millis(50));
     assert!(program.is_running());
 }

@@ -38,7 +38,7 @@ again! {
         a_child_of_vfork_made_its_parent_forget_what_is_blocked,
     }
     pauses {
-        calls_that_wait_were_ended_by_a_pause, user_level_threads_returned_to_code_that_had_changed,
+        calls_that_wait_were_ended_by_a_pause,
     }
     altstack {
         threads_that_share_a_stack_for_signals_overwrote_each_other,

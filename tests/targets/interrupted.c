@@ -27,10 +27,10 @@ static int waits_for_events(void)
     return epoll_wait(epoll, &event, 1, -1);
 }
 
-static int waits_with_a_mask(void)
+static int waits_without_a_mask(void)
 {
     struct epoll_event event;
-    return epoll_pwait(epoll, &event, 1, -1, &signals);
+    return epoll_pwait(epoll, &event, 1, -1, 0);
 }
 
 static int reads(void)
@@ -68,7 +68,7 @@ static int waits_for_a_semaphore(void)
     return semop(semaphores, &down, 1);
 }
 
-static int (*const calls[])(void) = {waits_for_events, waits_with_a_mask, reads, receives, sends, accepts,
+static int (*const calls[])(void) = {waits_for_events, waits_without_a_mask, reads, receives, sends, accepts,
                                      waits_for_a_signal, waits_for_a_semaphore};
 
 static void *work(void *call)

@@ -210,13 +210,13 @@ pub enum SessionError {
     },
     /// More signal frames than a program has.
     #[error(
-        "the stack of thread {tid} of process {pid} has so many signal frames that they cannot all be looked at: try \
-         again, or end the process"
+        "the stack of {} of process {pid} has so many signal frames that they cannot all be looked at: try \
+         again, or end the process", thread(*tid)
     )]
     Frames {
         /// The process.
         pid: i32,
-        /// The thread at which the limit was reached.
+        /// The thread at which the limit was reached; 0: user-level threads have them.
         tid: i32,
     },
     /// There is no session in the process.
@@ -413,7 +413,7 @@ pub enum Inside {
     Code,
 }
 
-/// A thread, by its id in [`SessionError::StillInside`].
+/// A thread, by its id in an error.
 fn thread(tid: i32) -> String {
     if tid == 0 { "a user-level thread".to_owned() } else { format!("thread {tid}") }
 }

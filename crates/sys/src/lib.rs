@@ -46,6 +46,7 @@ pub use credentials::Credentials;
 pub use exec::{Executed, Executing, has_capabilities, may_trace_privileged};
 pub use hand_over::{HAND_OVER_LEN, HandOverError};
 pub use memory::{MemoryError, Pod};
+pub use pages::Pages;
 pub use patience::{Ending, Limit, interrupt, interrupts, is_hurried};
 pub use process::Process;
 pub use procfs::{Mapping, comm_bytes, namespace_ids, parent, parse_maps, processes, start_time_of};

@@ -13,24 +13,33 @@ const SWAPPED: u64 = 1 << 62;
 /// Pages that are asked for together.
 const PIECE: u64 = 1 << 16;
 
-impl Process {
-    /// The parts of an address range, in whole pages, that the process has used: they are in memory
-    /// or swapped out. All others read as zeros, or as the file says. All of it if the kernel does
-    /// not say.
-    #[must_use]
-    pub fn used_pages(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        self.ask_for_pages(range).unwrap_or_else(|| vec![range.clone()])
-    }
+/// What the kernel says of the pages of a process.
+#[derive(Debug)]
+pub struct Pages(Option<File>);
 
-    fn ask_for_pages(&self, range: &Range<u64>) -> Option<Vec<Range<u64>>> {
+impl Process {
+    /// Its pages; where the kernel says nothing of them, none counts as used.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        Pages(File::open(self.path("pagemap")).ok())
+    }
+}
+
+impl Pages {
+    /// The parts of an address range, in whole pages, that the process has used: they are in memory
+    /// or swapped out. All others read as zeros, or as the file says.
+    #[must_use]
+    pub fn used(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let page = page_size() as u64;
-        let file = File::open(self.path("pagemap")).ok()?;
         let mut parts: Vec<Range<u64>> = Vec::new();
+        let Some(file) = &self.0 else { return parts };
         let mut entries = Vec::new();
         for start in (range.start / page..range.end.div_ceil(page)).step_by(PIECE as usize) {
             let count = PIECE.min(range.end.div_ceil(page) - start);
             entries.resize(count as usize * 8, 0);
-            file.read_exact_at(&mut entries, start * 8).ok()?;
+            if file.read_exact_at(&mut entries, start * 8).is_err() {
+                break;
+            }
             for (number, entry) in (start..).zip(entries.chunks_exact(8)) {
                 let is_used = entry.try_into().is_ok_and(|e| u64::from_le_bytes(e) & (PRESENT | SWAPPED) != 0);
                 match parts.last_mut().filter(|last| last.end == number * page) {
@@ -40,7 +49,7 @@ impl Process {
                 }
             }
         }
-        Some(parts)
+        parts
     }
 }
 
@@ -60,7 +69,7 @@ mod tests {
             memory[(at(number) - base) as usize] = 1;
         }
         let process = Process::look_at(std::process::id() as i32).unwrap();
-        let used = process.used_pages(&(at(0)..at(8)));
+        let used = process.pages().used(&(at(0)..at(8)));
         // A kernel with huge pages gives more.
         let has = |number: u64| used.iter().any(|part| part.start <= at(number) && at(number + 1) <= part.end);
         assert!([1, 2, 5].into_iter().all(has), "{used:x?}");

@@ -313,7 +313,8 @@ fn restore(
     let all_positions = positions.clone();
     let is_ours = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
     let is_agent = |ip: Va| is_ours(ip) && journal.detour_at(ip.0).is_none();
-    positions.retain(|p| is_ours(p.ip) && !thread_positions::is_over(stopped, p, &all_positions, is_ours, is_agent));
+    let interrupted = thread_positions::interrupted_in_agent(stopped, &all_positions, is_ours, is_agent);
+    positions.retain(|p| is_ours(p.ip) && !thread_positions::is_over(stopped, p, &interrupted, is_ours));
     // A thread may have executed a trap or an instruction that names its place, and not got its
     // signal yet: the handler must still be there.
     let named = found.taken & crate::target::signals::NAMED;

@@ -26,7 +26,7 @@ use sidestep_isa::Va;
 use sidestep_isa::patch;
 use sidestep_plan::{Patch, Plan, Technique};
 use sidestep_sys::{Mapping, Process, Stopped, arch};
-use sidestep_wire::header::{ISLAND, PATCH_MAX};
+use sidestep_wire::header::ISLAND;
 use sidestep_wire::{JournalEntry, ProbeDesc};
 
 use crate::error::SessionError;
@@ -61,13 +61,6 @@ struct Theirs {
     alone: Option<&'static str>,
 }
 
-/// Is the program's own code at a site? What cannot be read is not.
-fn has_original(process: &Process, entry: &JournalEntry) -> bool {
-    let mut now = [0; PATCH_MAX];
-    let now = &mut now[..usize::from(entry.len).min(PATCH_MAX)];
-    process.read(Va(entry.site), now).is_ok() && *now == entry.old[..now.len()]
-}
-
 /// A place of a jump of a chain.
 struct Jump {
     at: u64,
@@ -91,11 +84,8 @@ impl Others {
             let read =
                 || Ok::<_, SessionError>((found.entries(process)?, found.traps(process)?, found.sites(process)?));
             let Ok((entries, traps, sites)) = read() else { continue };
-            // A blank one says nothing. Nor does one of a session that has ended, where the
-            // program's own code is: nobody enables its probe again.
-            let alive = found.controller_alive();
-            let counts = |entry: &JournalEntry| entry.len != 0 && (alive || !has_original(process, entry));
-            for (site, entry) in sites.iter().zip(entries).filter(|(_, entry)| counts(entry)) {
+            // A blank one says nothing.
+            for (site, entry) in sites.iter().zip(entries).filter(|(_, entry)| entry.len != 0) {
                 let inner = || traps.range(entry.inner(JUMP as u64)).next().is_some();
                 let behind = ProbeDesc::POST | ProbeDesc::BEHIND;
                 let post = || site.probes.iter().any(|(_, desc)| desc.flags & behind != 0);

@@ -124,7 +124,7 @@ pub(crate) fn look(
     }
     if stopped.process().parks_frames() {
         let known: BTreeSet<Va> = all.iter().filter_map(Position::frame_at).collect();
-        let parked = parked::frames(stopped, mappings).into_iter().filter(|frame| !known.contains(&frame.ip_at));
+        let parked = parked::frames(stopped, mappings)?.into_iter().filter(|frame| !known.contains(&frame.ip_at));
         all.extend(parked.map(|frame| Position { place: Place::SignalFrame { tid: NO_THREAD, frame }, ip: frame.ip }));
     }
     Ok(all)
@@ -179,35 +179,53 @@ pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
     }
 }
 
-/// Is a position in our code what is left of a frame that only the agent returns through: that of a
-/// trap on a thread's stack, or of a trap or fault where no thread is? The agent leads it to the
-/// place where the program goes on, and returns at once. Until then the thread is in our code, or a
-/// handler of the program has interrupted it in the agent: then the frame of that is among `all`.
-/// What is left of a frame stays where nobody has written since, as in a large local array.
+/// Is a position in our code what is left of a signal frame whose handler has returned? It stays
+/// where nobody has written since, as in a large local array.
 ///
-/// `is_ours`: is it an address in our code? `is_agent`: in our code, but in no detour?
+/// This is known only of frames of the agent's handler. The agent changes a frame to the place
+/// where the program goes on, and returns at once. Until then the thread is in our code, or a
+/// handler of the program has interrupted it there. On a thread's stack only frames of traps count:
+/// behind a fault, a handler of the program may run.
+///
+/// `is_ours`: is it an address in our code? `interrupted`: see [`interrupted_in_agent`].
 pub(crate) fn is_over(
     stopped: &Stopped,
     position: &Position,
+    interrupted: &BTreeSet<i32>,
+    is_ours: impl Fn(Va) -> bool,
+) -> bool {
+    let tid = position.place.tid();
+    if interrupted.contains(&tid) || !is_of_agent(stopped, position, &is_ours) {
+        return false;
+    }
+    if tid == NO_THREAD {
+        return has_faulted(stopped, position);
+    }
+    let thread = stopped.threads().iter().find(|thread| thread.tid == tid);
+    thread.is_some_and(|thread| !is_ours(thread.regs.ip())) && has_trapped(stopped, position)
+}
+
+/// The threads of which frames say that a handler of the program may have interrupted the agent.
+/// `is_agent`: may the agent's handler be at an address?
+pub(crate) fn interrupted_in_agent(
+    stopped: &Stopped,
     all: &[Position],
     is_ours: impl Fn(Va) -> bool,
     is_agent: impl Fn(Va) -> bool,
-) -> bool {
-    let Place::SignalFrame { tid, .. } = position.place else { return false };
-    // Only the agent's frames are sure to say which signal it was, and only they end in our code.
-    let is_of_the_agent = |position: &Position, is_signal: fn(&Stopped, &Position) -> bool| match position.place {
-        Place::Thread { .. } => false,
-        Place::SignalFrame { frame, .. } => {
-            let restorer = arch::restorer_at(&frame).map(|at| stopped.process().read_word(at));
-            restorer.is_none_or(|at| at.is_ok_and(|at| is_ours(Va(at)))) && is_signal(stopped, position)
-        }
+) -> BTreeSet<i32> {
+    let frames = all.iter().filter(|position| matches!(position.place, Place::SignalFrame { .. }));
+    let interrupts = |position: &&Position| {
+        is_agent(position.ip) && !(is_of_agent(stopped, position, &is_ours) && has_faulted(stopped, position))
     };
-    let interrupts =
-        |other: &Position| other.place.tid() == tid && is_agent(other.ip) && !is_of_the_agent(other, has_faulted);
-    let thread = stopped.threads().iter().find(|thread| thread.tid == tid);
-    thread.is_none_or(|thread| !is_ours(thread.regs.ip()))
-        && is_of_the_agent(position, if tid == NO_THREAD { has_faulted } else { has_trapped })
-        && !all.iter().any(interrupts)
+    frames.filter(interrupts).map(|position| position.place.tid()).collect()
+}
+
+/// Does a frame end in the agent? Only then the kernel is sure to have written which signal it was.
+/// Of no frame this is known where frames do not say where they end.
+fn is_of_agent(stopped: &Stopped, position: &Position, is_ours: impl Fn(Va) -> bool) -> bool {
+    let Place::SignalFrame { frame, .. } = position.place else { return false };
+    let restorer = arch::restorer_at(&frame).map(|at| stopped.process().read_word(at));
+    restorer.is_some_and(|restorer| restorer.is_ok_and(|restorer| is_ours(Va(restorer))))
 }
 
 /// Moves a position to another address.

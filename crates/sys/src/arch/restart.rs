@@ -2,7 +2,7 @@
 
 use sidestep_isa::Va;
 
-use super::host::{CONTINUED, END_AT_STOPS, SYSCALL, number_from_code};
+use super::host::{CONTINUED, END_AT_STOPS, IO_PGETEVENTS, SYSCALL, number_from_code};
 use super::regs::{CALL_LEN, Regs};
 use crate::process::Process;
 
@@ -12,6 +12,10 @@ const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 pub(super) const ERESTART_RESTARTBLOCK: i64 = -516;
+
+/// Calls that may be given a signal mask, in which argument (`io_uring_enter` also in a structure).
+const WAITS_WITH_MASK: [(libc::c_long, usize); 4] =
+    [(libc::SYS_epoll_pwait, 4), (libc::SYS_epoll_pwait2, 4), (libc::SYS_io_uring_enter, 4), (IO_PGETEVENTS, 5)];
 
 impl Regs {
     /// The address of the instruction that the thread executes next. If it was stopped inside a
@@ -53,13 +57,20 @@ impl Regs {
     /// The registers with which the kernel makes a call again that a stop has ended with EINTR
     /// ([`super::host::END_AT_STOPS`]); `None`: it was another call, or has another result.
     ///
-    /// EINTR says that the call has done nothing. The kernel looks at the result when the thread
-    /// goes on: if a handler of the program runs first, the call ends with EINTR after all
-    /// (arch/x86/kernel/signal.c: `handle_signal`, `arch_do_signal_or_restart`). A timeout begins
-    /// anew.
+    /// With EINTR, nothing was transferred, and no event was taken. (A `connect` goes on
+    /// connecting.) The kernel looks at the result when the thread goes on: if a handler of the
+    /// program runs first, the call ends with EINTR after all (arch/x86/kernel/signal.c: `handle_signal`,
+    /// `arch_do_signal_or_restart`). A timeout begins anew.
+    ///
+    /// A call that waits with a signal mask of its own ends: the guard in front of the next one
+    /// changes the mask.
     pub(crate) fn made_again(&self) -> Option<Regs> {
-        let ends = self.syscall().is_some_and(|number| END_AT_STOPS.contains(&(number as libc::c_long)));
-        (ends && self.result() == -i64::from(libc::EINTR)).then(|| {
+        let ends = |number: &u64| {
+            let number = *number as libc::c_long;
+            let mask = WAITS_WITH_MASK.iter().find(|(call, _)| *call == number);
+            END_AT_STOPS.contains(&number) && mask.is_none_or(|(_, mask)| self.arguments()[*mask] == 0)
+        };
+        (self.syscall().as_ref().is_some_and(ends) && self.result() == -i64::from(libc::EINTR)).then(|| {
             let mut regs = *self;
             regs.set_result(ERESTARTNOHAND as u64);
             regs

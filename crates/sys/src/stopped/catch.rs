@@ -362,6 +362,8 @@ pub(crate) fn release_stuck(stuck: &RefCell<Vec<i32>>) {
             Ok(Some(event)) => {
                 // What it has made stops, too, and waits for us.
                 todo.extend(ptrace::new_thread(tid).ok().filter(|_| event == Event::Clone));
+                // What cannot be read or set has died.
+                let _ = ptrace::get_regs(tid).and_then(|regs| make_again(tid, regs));
                 ptrace::detach(tid, 0).is_ok()
             }
             Err(_) => true,

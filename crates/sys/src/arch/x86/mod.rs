@@ -112,7 +112,7 @@ pub(crate) const END_AT_STOPS: &[libc::c_long] = &[
     IO_PGETEVENTS,
     IO_PGETEVENTS_TIME64,
 ];
-const IO_PGETEVENTS: libc::c_long = 385;
+pub(crate) const IO_PGETEVENTS: libc::c_long = 385;
 const IO_PGETEVENTS_TIME64: libc::c_long = 416;
 const RECVMMSG_TIME64: libc::c_long = 417;
 const SEMTIMEDOP_TIME64: libc::c_long = 420;

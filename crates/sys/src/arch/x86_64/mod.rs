@@ -101,7 +101,7 @@ pub(crate) const END_AT_STOPS: &[libc::c_long] = &[
 ];
 
 /// arch/x86/entry/syscalls/syscall_64.tbl; not in every version of the libc crate.
-const IO_PGETEVENTS: libc::c_long = 333;
+pub(crate) const IO_PGETEVENTS: libc::c_long = 333;
 
 /// The number that the code in front of a `syscall` at `ip` sets.
 pub(crate) fn number_from_code(process: &Process, ip: Va, _: Va) -> Option<u32> {
@@ -420,6 +420,11 @@ mod tests {
         // Its file descriptor is closed already.
         assert_eq!(again(-4, libc::SYS_close), None);
         assert_eq!(again(-11, libc::SYS_epoll_wait), None);
+        // It waits with a mask: an argument of these registers is not 0.
+        let mut masked = regs(0x1002, -4, libc::SYS_epoll_pwait);
+        assert!(masked.made_again().is_some());
+        masked.raw.r8 = 0x7000;
+        assert!(masked.made_again().is_none());
         assert_eq!(again(-4, -1), None);
     }
 
