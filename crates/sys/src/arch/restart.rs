@@ -59,8 +59,8 @@ impl Regs {
     ///
     /// With EINTR, nothing was transferred, and no event was taken. (A `connect` goes on
     /// connecting.) The kernel looks at the result when the thread goes on: if a handler of the
-    /// program runs first, the call ends with EINTR after all (arch/x86/kernel/signal.c: `handle_signal`,
-    /// `arch_do_signal_or_restart`). A timeout begins anew.
+    /// program runs first, the call ends with EINTR after all (arch/x86/kernel/signal.c:
+    /// `handle_signal`, `arch_do_signal_or_restart`). A timeout begins anew.
     ///
     /// A call that waits with a signal mask of its own ends: the guard in front of the next one
     /// changes the mask.
