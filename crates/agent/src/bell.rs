@@ -16,17 +16,21 @@ const LOOK: u64 = 100_000_000;
 /// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
 
-/// The process is about to execute another program, if it does: the controller follows it there, if
-/// it follows children, and the program gets its mask back.
+/// The process is about to execute another program, if it does: the controllers that follow
+/// children follow it there, of all sessions that use the signals of this one, and the program gets
+/// its mask back.
 /// Comes back only if that fails; the program then makes the same call once more, and gets the
 /// error.
 #[cold]
 pub fn execute(agent: Agent, frame: &mut Regs) {
-    let bell = &agent.common().bell;
+    let following = || agent.sharing().filter(|session| session.private().follow != 0);
     let mut arg = |index| *argument(frame, index);
     let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
     let path = if frame.call_number() == nr::EXECVE { args[0] } else { args[1] };
-    let follows = agent.private().follow != 0 && ask(bell, Question::Exec, path);
+    let mut follows = false;
+    for session in following() {
+        follows |= ask(session, Question::Exec, path);
+    }
     let mask = blocked::give_back(agent);
     if !follows && mask.is_none() {
         return;
@@ -37,18 +41,21 @@ pub fn execute(agent: Agent, frame: &mut Regs) {
         kernel::set_mask(mask);
     }
     if follows {
-        ask(bell, Question::NoExec, 0);
+        for session in following() {
+            ask(session, Question::NoExec, 0);
+        }
     }
 }
 
 /// The dynamic loader has changed what is mapped. False: the controller has not looked at that.
 #[cold]
 pub fn mapped(agent: Agent) -> bool {
-    !agent.counts() || ask(&agent.common().bell, Question::Mapped, 0)
+    !agent.counts() || ask(agent, Question::Mapped, 0)
 }
 
 /// Has the controller done what it was asked for?
-fn ask(bell: &Bell, question: Question, path: u64) -> bool {
+fn ask(agent: Agent, question: Question, path: u64) -> bool {
+    let bell = &agent.common().bell;
     if bell.listens.load(Ordering::Acquire) == 0 {
         return false;
     }

@@ -116,7 +116,8 @@ pub(crate) fn put_in(
         work.push(parts(first).map(|part| pages(part, site).collect()).collect());
     }
     work.extend(parts(users).flat_map(|part| pages(part, site)).map(|page| vec![vec![page]]));
-    let ground = Ground { ours: regions.code(), shown: regions.detours.shown };
+    let ours = regions.code().into_iter().chain(discovery::agents(others.sessions())).collect();
+    let ground = Ground { ours, shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;

@@ -130,7 +130,7 @@ impl Follow {
                         session.leave_alone(host);
                         false
                     }
-                    false => self.execute(host, pid, tid),
+                    false => self.execute(session, host, pid, tid),
                 },
                 Some(host) if question == Question::NoExec as u32 => {
                     self.executing.retain(|known| known.pid() != host);
@@ -159,12 +159,24 @@ impl Follow {
     }
 
     /// Traces the thread; in another pid namespace than ours only the first of a process is known.
-    fn execute(&mut self, host: i32, pid: i32, tid: i32) -> bool {
+    fn execute(&mut self, session: &mut Session, host: i32, pid: i32, tid: i32) -> bool {
         let tid = if host == pid { tid } else { host };
         if self.executing.iter().any(|known| known.tid() == tid) {
             return true;
         }
-        Executing::begin(host, tid).map(|executing| self.executing.push(executing)).is_ok()
+        match Executing::begin(host, tid) {
+            Ok(executing) => {
+                self.executing.push(executing);
+                true
+            }
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    let reason = "that one follows it to the program that it executes".to_owned();
+                    session.note(host, &SessionError::Beside { pid: host, reason });
+                }
+                false
+            }
+        }
     }
 
     /// Most of them do it at once.

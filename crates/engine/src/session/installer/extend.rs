@@ -1,9 +1,10 @@
 //! Requests and programs that come after the first ones.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use sidestep_isa::Va;
-use sidestep_wire::JournalEntry;
+use sidestep_wire::{JournalEntry, TrapEntry};
 
 use super::sites::place;
 use super::{Hook, Installer, Numbers};
@@ -131,8 +132,12 @@ impl Installer {
         }
     }
 
-    /// Sites that nobody is responsible for any more.
-    pub fn forget(&mut self, sites: &[u64]) {
+    /// Sites that nobody is responsible for any more, and detours that no trap leads to.
+    pub fn forget(&mut self, sites: &[u64], detours: &[Range<u64>]) {
+        if let Some(regions) = &mut self.regions {
+            let is_gone = |trap: &TrapEntry| detours.iter().any(|d| d.contains(&(trap.detour & !TrapEntry::RECORD)));
+            regions.traps.retain(|trap| !is_gone(trap));
+        }
         self.live.retain(|site| !sites.contains(site));
         self.surroundings.release(sites);
     }
