@@ -99,7 +99,6 @@ const RECIPES: &[Recipe] = &[
     recipe("sandbox", CC, &["sandbox.c"]),
     recipe("blocked", CC, &["blocked.c"]),
     recipe("interrupted", CC, &["interrupted.c"]),
-    recipe("parked", CC, &["parked.c"]),
     recipe("ring", CC, &["ring.c"]),
     recipe("edge", CC_FIXED, &["edge.c"]),
     recipe("stuck", CC, &["stuck.c"]),

@@ -210,13 +210,13 @@ pub enum SessionError {
     },
     /// More signal frames than a program has.
     #[error(
-        "the stack of {} of process {pid} has so many signal frames that they cannot all be looked at: try \
-         again, or end the process", thread(*tid)
+        "the stack of thread {tid} of process {pid} has so many signal frames that they cannot all be looked at: try \
+         again, or end the process"
     )]
     Frames {
         /// The process.
         pid: i32,
-        /// The thread at which the limit was reached; 0: user-level threads have them.
+        /// The thread at which the limit was reached.
         tid: i32,
     },
     /// There is no session in the process.
@@ -359,13 +359,13 @@ pub enum SessionError {
     EndedEarly,
     /// After the text was restored, a thread would not leave our code.
     #[error(
-        "process {pid} runs unprobed again, but {bytes} bytes of memory stay there: {} {inside}; \
-         `sidestep detach -p {pid}` or the next attach removes them when it has left", thread(*tid)
+        "process {pid} runs unprobed again, but {bytes} bytes of memory stay there: thread {tid} {inside}; \
+         `sidestep detach -p {pid}` or the next attach removes them when it has left"
     )]
     StillInside {
         /// The target.
         pid: i32,
-        /// A thread that did not leave; 0: a user-level thread, which no thread of the kernel runs.
+        /// A thread that did not leave.
         tid: i32,
         /// Where it is.
         inside: Inside,
@@ -411,11 +411,6 @@ pub enum Inside {
     Function,
     /// In a probe, or on its way to one.
     Code,
-}
-
-/// A thread, by its id in an error.
-fn thread(tid: i32) -> String {
-    if tid == 0 { "a user-level thread".to_owned() } else { format!("thread {tid}") }
 }
 
 impl std::fmt::Display for Inside {

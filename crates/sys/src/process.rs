@@ -42,8 +42,6 @@ struct Inner {
     /// stop.
     stuck: RefCell<Vec<i32>>,
     sharers: RefCell<Sharers>,
-    /// See [`Process::parks_frames`].
-    parks_frames: Cell<bool>,
 }
 
 impl Process {
@@ -92,7 +90,6 @@ impl Process {
             leaving: RefCell::default(),
             stuck: RefCell::new(Vec::new()),
             sharers: RefCell::default(),
-            parks_frames: Cell::new(false),
         }));
         if process.is_alive() { Ok(process) } else { Err(OpenError::NoProcess { pid }) }
     }
@@ -283,20 +280,8 @@ impl Process {
         Ok(String::from_utf8_lossy(&procfs::read(&self.path("status"))?).into_owned())
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         Path::new("/proc").join(self.pid().to_string()).join(name)
-    }
-
-    /// Whether the program leaves signal frames on stacks that no thread is on, as
-    /// [`Process::set_parks_frames`] was told last.
-    #[must_use]
-    pub fn parks_frames(&self) -> bool {
-        self.0.parks_frames.get()
-    }
-
-    /// Notes for all clones of this handle what was found in the memory of the process.
-    pub fn set_parks_frames(&self, parks: bool) {
-        self.0.parks_frames.set(parks);
     }
 
     /// Where the target's code has the instructions for remote calls, as found last time.

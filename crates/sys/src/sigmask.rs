@@ -16,14 +16,6 @@ impl Process {
         let status = self.status_text().unwrap_or_default();
         ["SigBlk", "SigIgn"].into_iter().fold(0, |set, name| set | signal_set(&status, name).unwrap_or(u64::MAX))
     }
-
-    /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be
-    /// told.
-    #[must_use]
-    pub fn caught(&self) -> u64 {
-        let status = self.status_text().unwrap_or_default();
-        signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
-    }
 }
 
 /// The signals that wait for a process and its first thread.
@@ -50,10 +42,12 @@ impl Stopped {
         Ok(changed)
     }
 
-    /// As [`Process::caught`].
+    /// The signals that have a handler (`SigCgt` of `/proc/PID/status`); all, if that cannot be
+    /// told.
     #[must_use]
     pub fn caught(&self) -> u64 {
-        self.process().caught()
+        let status = self.process().status_text().unwrap_or_default();
+        signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
     }
 
     /// Threads for which a signal of this set was raised but not delivered yet: stopped between a

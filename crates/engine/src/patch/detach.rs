@@ -311,10 +311,7 @@ fn restore(
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
     let all_positions = positions.clone();
-    let is_ours = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
-    let is_agent = |ip: Va| is_ours(ip) && journal.detour_at(ip.0).is_none();
-    let interrupted = thread_positions::interrupted_in_agent(stopped, &all_positions, is_ours, is_agent);
-    positions.retain(|p| is_ours(p.ip) && !thread_positions::is_over(stopped, p, &interrupted, is_ours));
+    positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
     // A thread may have executed a trap or an instruction that names its place, and not got its
     // signal yet: the handler must still be there.
     let named = found.taken & crate::target::signals::NAMED;

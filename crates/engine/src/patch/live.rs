@@ -43,7 +43,6 @@ use crate::patch::pages::{Stretch, pages};
 use crate::patch::switch::{Work, is_early, leave_regions};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{Text, text_of, trap_of};
-use crate::target::parked;
 use crate::target::remote::{mappings, stopped_mappings};
 
 /// Bytes to write, and their offset from a site.
@@ -110,7 +109,7 @@ fn leave(process: &Process, group: &[&Work], ground: &Ground) -> Result<Duration
     let mut longest = Duration::ZERO;
     for round in 0..=LOOKS {
         let mut waits = false;
-        let stood = parked::each_thread(process, |thread| {
+        let stood = process.each_thread(false, |thread| {
             let maps = stopped_mappings(thread)?;
             let scene = Scene::new(thread, &maps, ground)?;
             if round < LOOKS && is_early(thread, &scene, group) {

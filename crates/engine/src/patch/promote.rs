@@ -22,7 +22,6 @@ use crate::patch::live;
 use crate::patch::switch::{Switched, Work, change_stopped};
 use crate::patch::thread_state::{Ground, LOOKS};
 use crate::target::discovery::{Found, trapped};
-use crate::target::parked;
 use crate::target::remote::stopped_mappings;
 use crate::target::thread_positions::{self, Position};
 
@@ -188,7 +187,7 @@ impl Promotion<'_> {
         };
         for round in 0..=LOOKS {
             let mut stays = None;
-            let stood = parked::each_thread(self.process, |thread| {
+            let stood = self.process.each_thread(false, |thread| {
                 let maps = stopped_mappings(thread)?;
                 for position in thread_positions::positions(thread, &maps)? {
                     let Some(entry) = behind_gate(&position) else { continue };
@@ -197,7 +196,7 @@ impl Promotion<'_> {
                         None => stays = Some((position.place.tid(), Va(entry.site))),
                     }
                 }
-                Ok(())
+                Ok::<(), SessionError>(())
             });
             longest = longest.max(stood?);
             match stays {

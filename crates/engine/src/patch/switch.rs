@@ -28,7 +28,6 @@ use crate::patch::share::{self, Others};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{self, Found, Site, Text, isa_of, text_of, trap_of, trapped};
 use crate::target::hold::{Hold, Turn};
-use crate::target::parked;
 use crate::target::remote::{mappings, stopped_mappings};
 use crate::target::thread_positions::{self, Position};
 
@@ -149,11 +148,7 @@ pub(crate) fn take_last_turn(process: &Process) -> Result<sidestep_sys::Turn, Se
 }
 
 fn turn(process: &Process, patience: Duration) -> Result<Option<sidestep_sys::Turn>, SessionError> {
-    let turn = process.turn(patience).map_err(|source| crate::error::unreadable(process, source))?;
-    if turn.is_some() {
-        parked::look_for(process)?;
-    }
-    Ok(turn)
+    process.turn(patience).map_err(|source| crate::error::unreadable(process, source))
 }
 
 /// A debugger would be in the way half-way: it is waited for, but not for long.

@@ -10,7 +10,7 @@ use sidestep_wire::{MapEntry, MapKind, Private};
 
 use crate::error::SessionError;
 use crate::target::discovery::Found;
-use crate::target::thread_positions::{self, NO_THREAD, Place, Position};
+use crate::target::thread_positions::{self, Place, Position};
 
 /// For so many looks in all, sites wait for threads that are on their way to or from a handler.
 pub(crate) const LOOKS: u32 = 100;
@@ -69,6 +69,6 @@ impl Scene {
     fn is_inside(&self, stopped: &Stopped, position: &Position) -> bool {
         let Place::SignalFrame { tid, .. } = position.place else { return false };
         let ip = stopped.threads().iter().find(|t| t.tid == tid).map(|t| t.regs.ip().0);
-        ip.map_or(tid != NO_THREAD, |ip| self.ground.ours.iter().any(|range| range.contains(&ip)))
+        ip.is_none_or(|ip| self.ground.ours.iter().any(|range| range.contains(&ip)))
     }
 }

@@ -3,7 +3,7 @@
 //! | what | modules |
 //! |---|---|
 //! | stopping threads, and for how long | [`hold`] |
-//! | where threads are | [`thread_positions`], [`parked`], [`native`] |
+//! | where threads are | [`thread_positions`], [`native`] |
 //! | mappings and their contents | [`regions`], [`blob`] |
 //! | free memory, the address space | [`allocator`], [`space`] |
 //! | system calls of the target for us | [`remote`] |
@@ -20,7 +20,6 @@ pub(crate) mod faults;
 pub(crate) mod hold;
 pub(crate) mod identity;
 pub(crate) mod native;
-pub(crate) mod parked;
 pub(crate) mod permanent;
 pub(crate) mod privileges;
 pub(crate) mod regions;

@@ -1,7 +1,7 @@
 //! Where every stopped thread is: its instruction pointer, and those that signal frames on its
 //! stack will restore.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sidestep_isa::Va;
 use sidestep_sys::arch::{self, SignalFrame};
@@ -10,7 +10,6 @@ use sidestep_wire::signals::set_of;
 
 use crate::error::SessionError;
 use crate::memory::layout::PAGE;
-use crate::target::parked::{self, FRAME_MAX};
 use crate::target::signals::{FAULTS, TRAPS};
 
 /// Most bytes of one stack that are looked at.
@@ -21,19 +20,17 @@ const BYTES_PER_THREAD: u64 = 2 * STACK_MAX;
 const MORE_THREADS: u64 = 16;
 /// A signal frame has more bytes.
 const FRAME_MIN: u64 = 512;
+/// More bytes than a signal frame has from its start to its end.
+const FRAME_MAX: u64 = 64 << 10;
 /// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
 const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
-
-/// No thread has this id.
-pub(crate) const NO_THREAD: i32 = 0;
 
 /// A place from which a thread will go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The thread's own instruction pointer.
     Thread { tid: i32 },
-    /// The instruction pointer that a signal frame will restore. Of a frame on a stack that no
-    /// thread is on the thread is [`NO_THREAD`].
+    /// The instruction pointer that a signal frame will restore.
     SignalFrame { tid: i32, frame: SignalFrame },
 }
 
@@ -54,14 +51,6 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Where a signal frame has the address.
-    fn frame_at(&self) -> Option<Va> {
-        match self.place {
-            Place::Thread { .. } => None,
-            Place::SignalFrame { frame, .. } => Some(frame.ip_at),
-        }
-    }
-
     /// Is a system call right before it, whose address is still in a register
     /// ([`arch::Regs::is_behind_call`])?
     pub fn is_behind_call(&self, stopped: &Stopped) -> bool {
@@ -78,7 +67,7 @@ impl Position {
 ///
 /// Signal frames are recognised by the word of segment selectors behind the saved flags: a
 /// conservative scan of the stack from the stack pointer upwards, and of the stacks that the frames
-/// found interrupted. Frames on other stacks are those of [`parked::frames`].
+/// found interrupted.
 ///
 /// Frames may be made up. More of them than a program has, or more bytes of stacks, are an error: a
 /// position that is left out would be a thread in memory that is gone.
@@ -121,11 +110,6 @@ pub(crate) fn look(
                 todo.push((frame.sp, frame.frame_pointer));
             }
         }
-    }
-    if stopped.process().parks_frames() {
-        let known: BTreeSet<Va> = all.iter().filter_map(Position::frame_at).collect();
-        let parked = parked::frames(stopped, mappings)?.into_iter().filter(|frame| !known.contains(&frame.ip_at));
-        all.extend(parked.map(|frame| Position { place: Place::SignalFrame { tid: NO_THREAD, frame }, ip: frame.ip }));
     }
     Ok(all)
 }
@@ -177,55 +161,6 @@ pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
             has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
         }),
     }
-}
-
-/// Is a position in our code what is left of a signal frame whose handler has returned? It stays
-/// where nobody has written since, as in a large local array.
-///
-/// This is known only of frames of the agent's handler. The agent changes a frame to the place
-/// where the program goes on, and returns at once. Until then the thread is in our code, or a
-/// handler of the program has interrupted it there. On a thread's stack only frames of traps count:
-/// behind a fault, a handler of the program may run.
-///
-/// `is_ours`: is it an address in our code? `interrupted`: see [`interrupted_in_agent`].
-pub(crate) fn is_over(
-    stopped: &Stopped,
-    position: &Position,
-    interrupted: &BTreeSet<i32>,
-    is_ours: impl Fn(Va) -> bool,
-) -> bool {
-    let tid = position.place.tid();
-    if interrupted.contains(&tid) || !is_of_agent(stopped, position, &is_ours) {
-        return false;
-    }
-    if tid == NO_THREAD {
-        return has_faulted(stopped, position);
-    }
-    let thread = stopped.threads().iter().find(|thread| thread.tid == tid);
-    thread.is_some_and(|thread| !is_ours(thread.regs.ip())) && has_trapped(stopped, position)
-}
-
-/// The threads of which frames say that a handler of the program may have interrupted the agent.
-/// `is_agent`: may the agent's handler be at an address?
-pub(crate) fn interrupted_in_agent(
-    stopped: &Stopped,
-    all: &[Position],
-    is_ours: impl Fn(Va) -> bool,
-    is_agent: impl Fn(Va) -> bool,
-) -> BTreeSet<i32> {
-    let frames = all.iter().filter(|position| matches!(position.place, Place::SignalFrame { .. }));
-    let interrupts = |position: &&Position| {
-        is_agent(position.ip) && !(is_of_agent(stopped, position, &is_ours) && has_faulted(stopped, position))
-    };
-    frames.filter(interrupts).map(|position| position.place.tid()).collect()
-}
-
-/// Does a frame end in the agent? Only then the kernel is sure to have written which signal it was.
-/// Of no frame this is known where frames do not say where they end.
-fn is_of_agent(stopped: &Stopped, position: &Position, is_ours: impl Fn(Va) -> bool) -> bool {
-    let Place::SignalFrame { frame, .. } = position.place else { return false };
-    let restorer = arch::restorer_at(&frame).map(|at| stopped.process().read_word(at));
-    restorer.is_some_and(|restorer| restorer.is_ok_and(|restorer| is_ours(Va(restorer))))
 }
 
 /// Moves a position to another address.

@@ -34,8 +34,7 @@ use sidestep_isa::Va;
 
 pub use host::{
     ADDRESS_END, BATCH_CODE, CLOCK_GETTIME, FUTEX, GADGET_CODE, ISA, ISAS, LENDING_CALLS, MMAP, MMAP_UNIT, NAME, OTHER,
-    RELATIVE, RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, is_whole, restorer_at, signal_frames,
-    thread_pointer_readable,
+    RELATIVE, RETURNS_IN_VDSO, SETS_THREAD_POINTER, SIGNAL_CALLS, Word, signal_frames, thread_pointer_readable,
 };
 pub(crate) use host::{
     AUDIT, ELF, ENTRY_STUB_LEN, FpState, Frame, Gadgets, OTHER_ELF, entry_stub, first_byte, get_user_regs, is_frame,

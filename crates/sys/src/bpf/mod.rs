@@ -37,7 +37,6 @@ mod ring;
 
 pub use code::{ReferenceError, resolve_maps};
 pub use map::{Entry, Map, MapError, MapSpec, Update, possible_cpus};
-pub(crate) use pages::page_size;
 pub use perf::{PerfBuffer, PerfRecord};
 pub use permit::{Refusal, permitted};
 pub use probe::{AttachError, MultiSite, Probe, Site, attach, attach_multi};

@@ -68,18 +68,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, frame_pointer: Va) -> Vec<
     found.filter_map(|(index, _)| frame(start.0 + 8 * index as u64)).collect()
 }
 
-/// Has no later frame overwritten a part of a frame? Nothing says so here: frames are looked for on
-/// the stacks of threads alone.
-pub fn is_whole(_frame: &SignalFrame, _read: impl Fn(Va) -> Option<u64>) -> bool {
-    false
-}
-
-/// Where the address is to which the handler of a frame returns: in no word of the frame.
-#[must_use]
-pub fn restorer_at(_frame: &SignalFrame) -> Option<Va> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

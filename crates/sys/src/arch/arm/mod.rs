@@ -17,7 +17,7 @@ pub(crate) use frame::{FpState, Frame, is_frame};
 pub(crate) use stub::Gadgets;
 pub use stub::{BATCH_CODE, GADGET_CODE};
 pub(crate) use stub::{ENTRY_STUB_LEN, entry_stub};
-pub use survey::{is_whole, restorer_at, signal_frames};
+pub use survey::signal_frames;
 
 /// A word of the target's memory.
 pub type Word = u32;

@@ -20,7 +20,7 @@ use crate::ptrace;
 pub use super::processor::LENDING_CALLS;
 pub(crate) use super::processor::{first_byte, get_user_regs, set_user_regs, ticks, ticks_usable};
 pub(crate) use frame::{FpState, Frame, is_frame};
-pub use survey::{is_whole, restorer_at, signal_frames};
+pub use survey::signal_frames;
 
 /// The general registers, as ptrace gives them.
 pub(crate) type UserRegs = libc::user_regs_struct;

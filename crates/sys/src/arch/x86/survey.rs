@@ -88,19 +88,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
     (0..words.len()).filter_map(frame).collect()
 }
 
-/// Has no later frame overwritten a part of a frame? Nothing says so here: frames are looked for on
-/// the stacks of threads alone.
-pub fn is_whole(_frame: &SignalFrame, _read: impl Fn(Va) -> Option<u64>) -> bool {
-    false
-}
-
-/// Where the address is to which the handler of a frame returns. It says nothing of the handler
-/// here: all return to the vDSO.
-#[must_use]
-pub fn restorer_at(_frame: &SignalFrame) -> Option<Va> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -64,32 +64,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
         .collect()
 }
 
-/// Distance down to the start of a frame: its first word, 40 bytes of `struct ucontext`, and 16
-/// registers are in front of the instruction pointer.
-const RESTORER_BELOW_IP: i64 = 8 + 40 + 16 * 8;
-/// Distance from the saved instruction pointer up to the address of the saved vector registers
-/// (`fpstate` in `struct sigcontext`).
-const VECTORS_BEHIND_IP: u64 = 7 * 8;
-/// What the kernel leaves behind the 464 bytes of the old format, and its first number
-/// (arch/x86/include/uapi/asm/sigcontext.h: `struct _fpx_sw_bytes`, `FP_XSTATE_MAGIC1`).
-const SW_BYTES: u64 = 464;
-const MAGIC: u32 = 0x4650_5853;
-
-/// Are the vector registers of a frame where the frame says? If not, a later frame has overwritten
-/// a part of it. `read` gives a word of the target's memory.
-pub fn is_whole(frame: &SignalFrame, read: impl Fn(Va) -> Option<u64>) -> bool {
-    let vectors = read(frame.ip_at.offset(VECTORS_BEHIND_IP as i64));
-    let inside = vectors.filter(|at| (frame.ip_at.0..frame.sp.0).contains(at));
-    inside.and_then(|at| read(Va(at + SW_BYTES))).is_some_and(|head| head as u32 == MAGIC)
-}
-
-/// Where the address is to which the handler of a frame returns, which ends the handler: the first
-/// word of `struct rt_sigframe`; `None`: a frame has none.
-#[must_use]
-pub fn restorer_at(frame: &SignalFrame) -> Option<Va> {
-    Some(frame.ip_at.offset(-RESTORER_BELOW_IP))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,22 +86,6 @@ mod tests {
         assert_eq!((frame.ip_at, frame.ip, frame.sp), (Va(0x6000 + 19 * 8), Va(0x4000), Va(0x7000)));
         assert_eq!(frame.mask_copy, 0xabcd);
         assert_eq!(signal_frames(&bytes[..24 * 8], Va(0x6000), Va(0x6000), Va(0)), []);
-    }
-
-    #[test]
-    fn a_frame_without_its_vectors_is_not_whole() {
-        let [found] = signal_frames(&stack([0, SS_DISABLE, 0]), Va(0x6000), Va(0x6000), Va(0))[..] else { panic!() };
-        let vectors = found.ip_at.0 + 0x200;
-        let read = |magic: u64| {
-            move |Va(at): Va| match at {
-                _ if at == found.ip_at.0 + 56 => Some(vectors),
-                _ if at == vectors + 464 => Some(magic),
-                _ => None,
-            }
-        };
-        assert!(is_whole(&found, read(0x1234 << 32 | 0x4650_5853)));
-        assert!(!is_whole(&found, read(0)));
-        assert!(!is_whole(&SignalFrame { sp: Va(vectors), ..found }, read(0x4650_5853)));
     }
 
     #[test]
