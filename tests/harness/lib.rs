@@ -5,7 +5,6 @@
 
 pub mod build;
 pub mod callgrind;
-pub mod disassembly;
 pub mod kernel;
 pub mod postgres;
 pub mod process;

@@ -14,7 +14,6 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use sidestep_tests::disassembly::offsets;
 use sidestep_tests::kernel::file_offset;
 use sidestep_tests::process::{LIMIT, Program, run};
 use sidestep_tests::tool::{Report, Tracing, during, is_32_bit, sidestep};
@@ -287,15 +286,20 @@ pub fn probes_of_all_kinds_at_one_place() {
     program.finish().ok();
 }
 
-/// Offsets of a function's instructions, and its length.
+/// Offsets of a function's instructions, as objdump has them, and its length.
 fn boundaries(file: &Path, function: &str) -> (BTreeSet<u64>, u64) {
+    let mut objdump = Command::new("objdump");
+    objdump.args(["-d", "--no-show-raw-insn"]).arg(format!("--disassemble={function}")).arg(file);
+    let text = run(&mut objdump, LIMIT).ok().stdout;
+    let address = |line: &str| u64::from_str_radix(line.trim().split_once(":\t")?.0, 16).ok();
+    let all: Vec<u64> = text.lines().filter_map(address).collect();
     let sizes = run(Command::new("nm").args(["-S", "--defined-only"]).arg(file), LIMIT).ok().stdout;
     let row = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         (words.len() == 4 && words[3] == function).then(|| u64::from_str_radix(words[1], 16).ok())?
     };
     let size = sizes.lines().find_map(row).unwrap_or_else(|| panic!("no {function} in {sizes}"));
-    (offsets(file, function).into_iter().collect(), size)
+    (all.iter().map(|at| at - all[0]).collect(), size)
 }
 
 /// Each byte of a function: what is the start of an instruction can be probed, what is not is

@@ -224,7 +224,7 @@ impl Regs {
     }
 
     /// The registers with which the kernel makes a call again that a stop has ended with EINTR.
-    /// None are known: the call's first argument is gone.
+    /// Such calls end here: nobody has tried yet what `ORIG_r0` says of their first argument.
     pub(crate) fn made_again(&self) -> Option<Regs> {
         None
     }

@@ -110,10 +110,8 @@ pub(crate) const END_AT_STOPS: &[libc::c_long] = &[
     libc::SYS_io_uring_enter,
     libc::SYS_io_getevents,
     IO_PGETEVENTS,
-    IO_PGETEVENTS_TIME64,
 ];
 pub(crate) const IO_PGETEVENTS: libc::c_long = 385;
-const IO_PGETEVENTS_TIME64: libc::c_long = 416;
 const RECVMMSG_TIME64: libc::c_long = 417;
 const SEMTIMEDOP_TIME64: libc::c_long = 420;
 const RT_SIGTIMEDWAIT_TIME64: libc::c_long = 421;
