@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use sidestep_isa::object::Bytes;
 use sidestep_isa::{Isa, Va};
+use sidestep_plan::thunk::SyscallEntry;
 use sidestep_symbols::{
     DebugSearch, Executable, MappedObject, Mapping, Object, ObjectError, mapped_objects, parse_maps, with_members,
     zip::{self, Members},
@@ -62,6 +63,22 @@ pub(crate) fn vdso(process: &Process) -> Option<Loaded> {
     let bias = mapping.start.0 as i64;
     let range = image(&object, bias);
     Some(Loaded { object: Rc::new(object), bias, range, inode: 0, copied: Vec::new() })
+}
+
+/// How the process enters the kernel, of 32-bit x86: the vDSO has what the CPU and the kernel are
+/// good for. A vDSO that a debugger has changed is not relied on.
+pub(crate) fn syscall_entry(process: &Process) -> SyscallEntry {
+    let code = || {
+        let vdso = vdso(process)?;
+        let (va, _) = vdso.object.symbol("__kernel_vsyscall")?;
+        let mut code = [0; 16];
+        process.read(va.offset(vdso.bias), &mut code).ok()?;
+        Some(code)
+    };
+    if arch::ISA != Isa::X86 {
+        return SyscallEntry::default();
+    }
+    code().map_or(SyscallEntry::default(), |code| SyscallEntry::of(&code))
 }
 
 /// Opens objects, each file once.

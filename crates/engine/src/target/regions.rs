@@ -35,6 +35,7 @@ use crate::memory::maps;
 use crate::memory::raw::bytes_of;
 use crate::memory::view::View;
 use crate::programs::{Arguments, Memory, Programs};
+use crate::resolve::objects::syscall_entry;
 use crate::target::allocator::{Spare, Taken};
 use crate::target::blob::Blob;
 use crate::target::faults::Detours;
@@ -188,6 +189,7 @@ impl Regions {
             hash_shift: HASH_SHIFT as u8,
             bucket_count: LOOKUP_BUCKETS as u32,
             singly: options.extensible,
+            syscall_entry: syscall_entry(&process),
         };
         process.write(agent, &blob.place(agent.0))?;
         let globals_va = Va(agent.0 + globals_at);

@@ -63,6 +63,46 @@ pub struct Env {
     pub bucket_count: u32,
     /// The handlers of a site can be switched one by one.
     pub singly: bool,
+    /// How the process enters the kernel; of 32-bit x86.
+    pub syscall_entry: SyscallEntry,
+}
+
+/// The instruction by which 32-bit x86 code enters the kernel. Which of the fast ones there is
+/// depends on the CPU and on the kernel: the vDSO knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyscallEntry {
+    /// `int $0x80`, which always works. Since Linux 6.7 the kernel asks the interrupt controller
+    /// each time whether a device has raised this interrupt (`int80_is_external` in
+    /// `arch/x86/entry/common.c`): in virtual machines that takes microseconds.
+    #[default]
+    Interrupt,
+    /// `sysenter`, with the stack pointer in `ebp`.
+    Sysenter,
+    /// `syscall`.
+    Syscall,
+}
+
+impl SyscallEntry {
+    /// What the code of `__kernel_vsyscall` uses (`arch/x86/entry/vdso/vdso32/system_call.S`).
+    ///
+    /// ```
+    /// use sidestep_plan::thunk::SyscallEntry;
+    /// // push %ecx; push %edx; push %ebp; mov %esp,%ebp; sysenter; int $0x80
+    /// let vsyscall = [0x51, 0x52, 0x55, 0x89, 0xe5, 0x0f, 0x34, 0xcd, 0x80];
+    /// assert_eq!(SyscallEntry::of(&vsyscall), SyscallEntry::Sysenter);
+    /// assert_eq!(SyscallEntry::of(&vsyscall[7..]), SyscallEntry::Interrupt);
+    /// ```
+    #[must_use]
+    pub fn of(vsyscall: &[u8]) -> Self {
+        const SYSENTER: &[u8] = &[0x51, 0x52, 0x55, 0x89, 0xe5, 0x0f, 0x34, 0xcd, 0x80];
+        // mov %ecx,%ebp; syscall
+        const SYSCALL: &[u8] = &[0x51, 0x52, 0x55, 0x89, 0xcd, 0x0f, 0x05, 0xcd, 0x80];
+        match vsyscall {
+            code if code.starts_with(SYSENTER) => Self::Sysenter,
+            code if code.starts_with(SYSCALL) => Self::Syscall,
+            _ => Self::Interrupt,
+        }
+    }
 }
 
 /// Where the shared code of a slab is.

@@ -30,7 +30,7 @@ use sidestep_wire::private::MAX_DROPPED;
 
 use super::frame::numbers;
 use super::{ENTRY_SHIFT, ENTRY_STATE, head};
-use crate::codegen::thunk::{Env, Globals, Places, Program, Thunks};
+use crate::codegen::thunk::{Env, Globals, Places, Program, SyscallEntry, Thunks};
 use crate::codegen::x86::detour::Inlined;
 
 /// From ebx: room for the arguments of calls.
@@ -298,7 +298,18 @@ pub(crate) fn globals(at: Va, env: &Env) -> (Vec<u8>, Globals) {
     // Not through the vDSO, where handlers of the program return: they are led to copies there.
     asm.lea(Reg::Rsp, Reg::Rsp, 4);
     let restorer = asm.here();
-    asm.syscall(173); // rt_sigreturn
+    return_from_signal(&mut asm, env.syscall_entry);
     asm.align(16);
     (asm.finish(), Globals { enter, trampoline, signal, restorer })
+}
+
+/// `rt_sigreturn`, with the stack pointer behind the restorer's address. The fast entries come back
+/// in the vDSO, but this call goes on where the frame says.
+fn return_from_signal(asm: &mut Asm, entry: SyscallEntry) {
+    asm.raw(&[0xb8, 173, 0, 0, 0]); // mov $173, %eax
+    asm.raw(match entry {
+        SyscallEntry::Interrupt => &[0xcd, 0x80],            // int $0x80
+        SyscallEntry::Sysenter => &[0x89, 0xe5, 0x0f, 0x34], // mov %esp, %ebp; sysenter
+        SyscallEntry::Syscall => &[0x0f, 0x05],              // syscall
+    });
 }
