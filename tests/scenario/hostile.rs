@@ -180,6 +180,37 @@ fn processes_of_two_users_shared_memory() {
     tracing.stop().assert_count("leaf", 3);
 }
 
+/// What one process writes into the memory that a session shares decides what is printed, and
+/// nothing that happens in another process.
+#[test]
+fn descriptions_of_maps_led_another_process_astray() {
+    let (Some(path), Some(other)) = (target("hostile"), target("counts")) else { return };
+    let script = format!(
+        r#"u:{}:worked, u:{}:leaf {{
+            @[arg0] = count(); @h = hist(arg0); @s[ustack] = count(); @last[tid] = arg0; printf("%d\n", arg0) }}"#,
+        path.display(),
+        other.display()
+    );
+    for (seed, part) in ["desc", "common", "slots", "maps", "rings", "cycle", "lengths", "all"].iter().enumerate() {
+        let hostile = Program::start(Command::new(&path).args([*part, &seed.to_string()]));
+        let mut healthy = Program::start(&mut Command::new(&other));
+        let expected = healthy.ask("work 100");
+        let before = Snapshot::of(healthy.pid());
+        let pids = format!("{},{}", hostile.pid(), healthy.pid());
+        let mut controller = Running::start(&mut sidestep(&["-p", &pids, "-e", &script]));
+        let end = Instant::now() + 2 * ATTACK;
+        while Instant::now() < end && controller.is_running() {
+            assert_eq!(healthy.ask("work 100"), expected, "{part} {seed}");
+        }
+        controller.signal(libc::SIGINT);
+        let output = controller.finish(LIMIT);
+        assert!([0, 1].contains(&output.code()), "{part} {seed}: {output}");
+        assert_eq!(healthy.ask("work 100"), expected, "{part} {seed}");
+        before.assert_same(&Snapshot::of(healthy.pid()));
+        healthy.finish().ok();
+    }
+}
+
 /// A program that has other rights than the one that executed it is let go, and runs.
 #[test]
 fn a_program_of_another_user_was_given_the_memory() {

@@ -68,31 +68,31 @@ static void put(uint64_t off, uint64_t room)
     }
 }
 
-static volatile struct slot *slot_of(uint64_t i) { return (volatile struct slot *)(at + h.slots_off + h.slot_stride * i); }
-static volatile struct desc *descs(void) { return (volatile struct desc *)(at + h.map_descs_off); }
+static volatile struct slot *slot_of(uint64_t i) { return (volatile struct slot *)(at + h.layout.slots_off + h.layout.slot_stride * i); }
+static volatile struct desc *descs(void) { return (volatile struct desc *)(at + h.layout.map_descs_off); }
 static volatile uint64_t *ring(volatile struct slot *s, uint64_t pos)
 {
-    return (volatile uint64_t *)((volatile uint8_t *)s + h.ring_off + (pos & (h.ring_len - 8)));
+    return (volatile uint64_t *)((volatile uint8_t *)s + h.layout.ring_off + (pos & (h.layout.ring_len - 8)));
 }
 
 static void header(void) { put(0, sizeof h); }
-static void journal(void) { put(h.journal_off, (h.journal_len + 2) * JOURNAL_ENTRY); }
-static void list(void) { put(h.maps_off, (h.maps_len + 2) * LIST_ENTRY); }
-static void common(void) { put(h.common_off, COMMON); }
-static void desc(void) { put(h.map_descs_off, h.map_descs * sizeof(struct desc)); }
-static void slots(void) { put(h.slots_off + h.slot_stride * (draw() % 3), 64 + h.cells * 8); }
+static void journal(void) { put(h.layout.journal_off, (h.journal_len + 2) * JOURNAL_ENTRY); }
+static void list(void) { put(h.layout.maps_off, (h.maps_len + 2) * LIST_ENTRY); }
+static void common(void) { put(h.layout.common_off, COMMON); }
+static void desc(void) { put(h.layout.map_descs_off, h.layout.map_descs * sizeof(struct desc)); }
+static void slots(void) { put(h.layout.slots_off + h.layout.slot_stride * (draw() % 3), 64 + h.layout.cells * 8); }
 static void maps(void)
 {
-    uint64_t from = h.map_descs_off + h.map_descs * sizeof(struct desc), room = h.slots_off - from;
+    uint64_t from = h.layout.map_descs_off + h.layout.map_descs * sizeof(struct desc), room = h.layout.slots_off - from;
     put(from, room > 1 << 20 ? 1 << 20 : room);
 }
 static void rings(void)
 {
-    if (!h.ring_len)
+    if (!h.layout.ring_len)
         return;
     volatile struct slot *s = slot_of(draw() % 2);
     switch (draw() % 5) {
-    case 0: s->head = s->tail + (draw() % 2 ? odd() : draw() % (2 * h.ring_len)); break;
+    case 0: s->head = s->tail + (draw() % 2 ? odd() : draw() % (2 * h.layout.ring_len)); break;
     case 1: s->tail = odd(); break;
     default:
         *ring(s, s->tail) = odd() << 32 | (1 + draw() % RING_KINDS);
@@ -105,7 +105,7 @@ static void rings(void)
 /* Asks for a thread or a process that is none of its own to be traced, or changed. */
 static void bell(void)
 {
-    volatile struct bell *b = (volatile struct bell *)(at + h.common_off + BELL);
+    volatile struct bell *b = (volatile struct bell *)(at + h.layout.common_off + BELL);
     uint32_t own = (uint32_t)h.target_pid, parent = (uint32_t)h.controller_pid;
     uint32_t pids[] = {own, own, victim, parent, 1}, threads[] = {victim, parent, victim, own, 1};
     int i = (int)(draw() % 5);
@@ -120,7 +120,7 @@ static void bell(void)
 /* Each chain of each map leads back to its first entry. */
 static void cycle(void)
 {
-    for (uint64_t i = 0; i < h.map_descs; i++) {
+    for (uint64_t i = 0; i < h.layout.map_descs; i++) {
         volatile struct desc *d = &descs()[i];
         if (d->buckets == 0 || d->key_size == 0 || d->capacity == 0)
             continue;
@@ -136,7 +136,7 @@ static void cycle(void)
 /* A record that is longer than its ring, in each of them. */
 static void records(void)
 {
-    for (uint64_t i = 0; h.ring_len && i < 8; i++) {
+    for (uint64_t i = 0; h.layout.ring_len && i < 8; i++) {
         volatile struct slot *s = slot_of(i);
         *ring(s, s->tail) = 0xfffffff8ull << 32 | 2;
         s->head = s->tail + (1ull << 40);
@@ -147,8 +147,8 @@ static void records(void)
 static void lengths(void)
 {
     volatile struct header *now = (volatile struct header *)at;
-    now->journal_len = now->maps_len = now->slots_max = 0xffffffff;
-    for (uint64_t i = 0; i < h.map_descs; i++) {
+    now->journal_len = now->maps_len = now->layout.slots_max = 0xffffffff;
+    for (uint64_t i = 0; i < h.layout.map_descs; i++) {
         descs()[i].max_entries = descs()[i].buckets = descs()[i].value_size = 0xffffffff;
         descs()[i].data = descs()[i].stride = 1ull << 50;
     }

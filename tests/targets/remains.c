@@ -42,11 +42,11 @@ static void make(const char *kind)
     h->private_va = (uint64_t)(uintptr_t)own;
     h->agent_va = (uint64_t)(uintptr_t)text;
     h->agent_len = LEN;
-    h->journal_off = outside ? -8ull : JOURNAL;
-    h->journal_cap = h->journal_len = ENTRIES;
-    h->maps_off = LIST;
-    h->maps_cap = h->maps_len = ENTRIES;
-    h->common_off = LEN - 4096;
+    h->layout.journal_off = outside ? -8ull : JOURNAL;
+    h->layout.journal_cap = h->journal_len = ENTRIES;
+    h->layout.maps_off = LIST;
+    h->layout.maps_cap = h->maps_len = ENTRIES;
+    h->layout.common_off = LEN - 4096;
     /* Sites and mappings at places that are none. */
     for (uint64_t i = 0; i < (FILLED - JOURNAL) / 8 - 1024; i++)
         ((uint64_t *)(m + JOURNAL))[i] = i * 0x9e3779b97f4a7c15ull;
@@ -146,8 +146,8 @@ static void believed(int which)
     default: /* Four thousand million slots in use: the counts of each were read. */
         entry(0, (uintptr_t)worked, 5, 100);
         h->journal_len = 1;
-        h->slots_max = *(uint32_t *)(uintptr_t)(shared + h->common_off) = -1;
-        h->slots_off = h->missed_off = LIST;
+        h->layout.slots_max = *(uint32_t *)(uintptr_t)(shared + h->layout.common_off) = -1;
+        h->layout.slots_off = h->layout.missed_off = LIST;
     }
 }
 

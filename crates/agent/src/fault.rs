@@ -71,7 +71,7 @@ pub unsafe fn leave_out(agent: Agent, context: *mut u8) -> bool {
     // SAFETY: both addresses are words of the context.
     let (ip, sp) = unsafe { (arch::read_word(ip_at), arch::read_word(sp_at)) };
     let Some((site, copy, depth)) = Table::of(agent).and_then(|table| table.save(ip)) else { return false };
-    for number in 0..agent.header().probes_max as u32 {
+    for number in 0..agent.layout().probes_max as u32 {
         let Some(desc) = agent.probe(number) else { break };
         if desc.site == site && desc.flags & (ProbeDesc::POST | ProbeDesc::RETIRED) == 0 {
             agent.count_missed(number);

@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidestep_wire::private::{CALLERS, CALLS_OFF, MASKS, SHADOW_OFF, UNWOUND};
 use sidestep_wire::{
-    Blocked, Common, HELPERS, Header, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals, Slot, ThreadState,
+    Blocked, Common, HELPERS, Header, LookupTable, MapDesc, MapEntry, MapKind, Private, ProbeDesc, SharedLayout,
+    Signals, Slot, ThreadState,
 };
 
 use crate::arch::{self, nr};
@@ -59,12 +60,29 @@ impl Agent {
         unsafe { &*(self.private().shared as *const Header) }
     }
 
+    /// Where everything in the shared region is, as nobody else can change it.
+    #[inline(always)]
+    #[must_use]
+    pub fn layout(&self) -> &SharedLayout {
+        &self.private().layout
+    }
+
+    /// What changes of a map whose shape this is: its description in the shared region.
+    #[must_use]
+    pub fn live<'a>(&self, shape: &'a MapDesc) -> &'a MapDesc {
+        let private = self.private();
+        let offset = core::ptr::from_ref(shape) as u64 - private.shapes;
+        // SAFETY: `new` demands that the shared region stays mapped. Shapes and descriptions are in
+        // the same order, and what changes in a description are atomics.
+        unsafe { &*((private.shared + private.layout.map_descs_off + offset) as *const MapDesc) }
+    }
+
     /// What all processes of the session share.
     #[must_use]
     pub fn common(&self) -> &Common {
         // SAFETY: `new` demands that the shared region stays mapped. The offset is from its layout,
         // and all fields are atomics.
-        unsafe { &*((self.private().shared + self.header().common_off) as *const Common) }
+        unsafe { &*((self.private().shared + self.layout().common_off) as *const Common) }
     }
 
     /// The lookup table.
@@ -77,7 +95,7 @@ impl Agent {
     #[must_use]
     pub fn thread(&self, index: u64) -> Option<Thread> {
         let private = self.private();
-        let in_range = index < u64::from(self.header().slots_max);
+        let in_range = index < u64::from(self.layout().slots_max);
         in_range.then(|| Thread((private.states + index * private.state_stride) as *mut ThreadState))
     }
 
@@ -90,16 +108,16 @@ impl Agent {
     /// Number of states that may be in use.
     #[must_use]
     pub fn threads(&self) -> u64 {
-        u64::from(self.private().states_used.load(Ordering::Acquire).min(self.header().slots_max))
+        u64::from(self.private().states_used.load(Ordering::Acquire).min(self.layout().slots_max))
     }
 
     /// A slot.
     #[must_use]
     pub fn slot(&self, index: u64) -> &'static Slot {
-        let header = self.header();
+        let layout = self.layout();
         // SAFETY: `new` demands that the shared region stays mapped. Callers pass numbers below
         // `slots_max`, and all fields in use are atomics.
-        unsafe { &*((self.private().shared + header.slots_off + index * header.slot_stride) as *const Slot) }
+        unsafe { &*((self.private().shared + layout.slots_off + index * layout.slot_stride) as *const Slot) }
     }
 
     /// The description of a probe.
@@ -108,15 +126,15 @@ impl Agent {
     pub fn probe(&self, probe: u32) -> Option<&ProbeDesc> {
         // SAFETY: `new` demands that the descriptions stay mapped, and the number was checked.
         // Descriptions change only while all threads are stopped.
-        (u64::from(probe) < self.header().probes_max)
+        (u64::from(probe) < self.layout().probes_max)
             .then(|| unsafe { &*(self.private().probes as *const ProbeDesc).add(probe as usize) })
     }
 
     /// Counts a hit of a probe that could not be handled.
     pub fn count_missed(&self, probe: u32) {
-        let header = self.header();
-        if u64::from(probe) < header.probes_max && self.counts() {
-            let missed = (self.private().shared + header.missed_off) as *mut u64;
+        let layout = self.layout();
+        if u64::from(probe) < layout.probes_max && self.counts() {
+            let missed = (self.private().shared + layout.missed_off) as *mut u64;
             // SAFETY: `new` demands that the shared region stays mapped, and the number was
             // checked. All threads count there atomically.
             unsafe { AtomicU64::from_ptr(missed.add(probe as usize)) }.fetch_add(1, Ordering::Relaxed);
@@ -125,9 +143,9 @@ impl Agent {
 
     /// Fills an entry of the mapping list, its kind last.
     pub fn fill_map(&self, index: u32, addr: u64, len: u64, kind: MapKind) {
-        let header = self.header();
-        if index < header.maps_cap {
-            let maps = (self.private().shared + header.maps_off) as *mut MapEntry;
+        let layout = self.layout();
+        if index < layout.maps_cap {
+            let maps = (self.private().shared + layout.maps_off) as *mut MapEntry;
             // SAFETY: `new` demands that the shared region stays mapped. The index was checked, and
             // this thread has reserved the entry.
             unsafe {
@@ -149,12 +167,11 @@ impl Agent {
         if self.is_silent() {
             return None;
         }
-        let header = self.header();
         let index = if self.borrows_header() {
             None
         } else {
-            let add = |used: u32| (used < header.maps_cap).then_some(used + 1);
-            Some(header.maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?)
+            let add = |used: u32| (used < self.layout().maps_cap).then_some(used + 1);
+            Some(self.header().maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?)
         };
         // SAFETY: a new mapping anywhere.
         let at = unsafe { arch::syscall(nr::MMAP, [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, NO_FD, 0]) };
@@ -512,7 +529,7 @@ impl Thread {
     #[inline(always)]
     pub fn count(self, agent: Agent, cell: u64) {
         let cells = self.cells();
-        if cells != 0 && cell < agent.header().cells {
+        if cells != 0 && cell < agent.layout().cells {
             // SAFETY: the cell is in range and only this thread adds to it.
             unsafe { arch::add((cells as *mut u64).add(cell as usize), 1) }
         }

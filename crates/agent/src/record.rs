@@ -33,8 +33,8 @@ impl Ring {
     #[must_use]
     pub fn of(agent: Agent, thread: Thread) -> Option<Ring> {
         let slot = thread.shared_slot()?;
-        let header = agent.header();
-        Some(Ring { slot, thread, base: thread.slot() + header.ring_off, len: header.ring_len })
+        let layout = agent.layout();
+        Some(Ring { slot, thread, base: thread.slot() + layout.ring_off, len: layout.ring_len })
     }
 
     /// Its bytes.

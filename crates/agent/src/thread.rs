@@ -184,7 +184,7 @@ fn new(agent: Agent, fs_base: u64) -> Option<Thread> {
             };
             let at = core::ptr::from_ref(slot) as u64;
             thread.set_slot(at);
-            thread.set_cells(at + agent.header().cells_off);
+            thread.set_cells(at + agent.layout().cells_off);
             thread.set_counting(1);
             prepare(agent, thread, fs_base);
             slot.tid.store(thread.tid(), Ordering::Relaxed);
@@ -209,7 +209,7 @@ fn state(agent: Agent, fs_base: u64) -> Option<Thread> {
             return known;
         }
     }
-    let next = |used: u32| (used < agent.header().slots_max).then_some(used + 1);
+    let next = |used: u32| (used < agent.layout().slots_max).then_some(used + 1);
     let index = match agent.private().states_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
         Ok(index) => u64::from(index),
         Err(_) => reclaim(agent)?,
@@ -225,7 +225,7 @@ fn own_slot(agent: Agent, thread: Thread) -> Option<&'static Slot> {
 
 /// A slot that no process has: one whose process has ended, or a new one.
 fn take_slot(agent: Agent) -> Option<&'static Slot> {
-    let (common, slots_max) = (agent.common(), agent.header().slots_max);
+    let (common, slots_max) = (agent.common(), agent.layout().slots_max);
     let pid = agent.private().pid.load(Ordering::Acquire);
     let take = |index: u32| {
         let slot = agent.slot(u64::from(index));
@@ -305,7 +305,7 @@ fn reclaim(agent: Agent) -> Option<u64> {
     let table = agent.table();
     for _ in 0..RECLAIM {
         let next = table.reclaim().fetch_add(1, Ordering::Relaxed);
-        let index = next.checked_rem(u64::from(agent.header().slots_max))?;
+        let index = next.checked_rem(u64::from(agent.layout().slots_max))?;
         let thread = agent.thread(index)?;
         if !is_dead(agent, thread) {
             continue;

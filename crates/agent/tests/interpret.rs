@@ -84,7 +84,7 @@ fn atomics_are_what_they_say() {
 #[test]
 fn helpers_get_their_arguments_and_loops_their_callbacks() {
     let (world, thread) = world();
-    let map = ptr::from_ref(world.map(0)) as u64;
+    let map = world.shape(0);
     let text = format!(
         "
             r9 = {map} ll

@@ -160,8 +160,8 @@ fn more_threads_than_a_search_looks_at() {
 
 /// The shared region as the controller sees it.
 fn shared(world: &World) -> Vec<u8> {
-    let header = world.header();
-    let len = header.slots_off + u64::from(header.slots_max) * header.slot_stride;
+    let layout = world.layout();
+    let len = layout.slots_off + u64::from(layout.slots_max) * layout.slot_stride;
     // SAFETY: the whole region, which nobody writes at the moment.
     unsafe { std::slice::from_raw_parts(world.head().shared as *const u8, len as usize) }.to_vec()
 }

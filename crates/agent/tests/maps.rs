@@ -30,17 +30,17 @@ fn shapes(kinds: &[(u32, u32, u32, u32)]) -> World {
 }
 
 fn lookup(thread: &Thread, map: u64, key: u32) -> Option<&'static AtomicU64> {
-    let value = call(thread, 1, [at(thread.world.map(map)), at(&key), 0, 0, 0]);
+    let value = call(thread, 1, [thread.world.shape(map), at(&key), 0, 0, 0]);
     // SAFETY: 0, or the address of a value of at least 8 bytes.
     unsafe { (value as *const AtomicU64).as_ref() }
 }
 
 fn update(thread: &Thread, map: u64, key: u32, value: &[u64], flags: u64) -> i64 {
-    call(thread, 2, [at(thread.world.map(map)), at(&key), at(value), flags, 0])
+    call(thread, 2, [thread.world.shape(map), at(&key), at(value), flags, 0])
 }
 
 fn delete(thread: &Thread, map: u64, key: u32) -> i64 {
-    call(thread, 3, [at(thread.world.map(map)), at(&key), 0, 0, 0])
+    call(thread, 3, [thread.world.shape(map), at(&key), 0, 0, 0])
 }
 
 #[test]
@@ -130,9 +130,8 @@ fn sums_over_threads_are_exact() {
     let table = Table::new(desc, world.data(0));
     for key in 0..KEYS {
         let found = table.lookup(&key.to_le_bytes().as_slice()).unwrap();
-        let header = world.header();
         let values = (0..4).map(|slot| {
-            let cells = at(world.slot(slot)) + header.cells_off + desc.cells + found.index * desc.stride;
+            let cells = at(world.slot(slot)) + world.layout().cells_off + desc.cells + found.index * desc.stride;
             let value = world.word(cells + 8).load(Ordering::Relaxed);
             if world.word(cells).load(Ordering::Relaxed) == found.generation { value } else { 0 }
         });

@@ -40,7 +40,7 @@ unsafe extern "C" fn write_two(regs: *mut Regs, _: u64, _: u64, _: u64, _: u64, 
 }
 
 fn map_at(world: &World, index: u64) -> u64 {
-    ptr::from_ref(world.map(index)) as u64
+    world.shape(index)
 }
 
 fn lost(world: &World) -> u64 {
@@ -99,9 +99,9 @@ struct Reader {
 
 impl Reader {
     fn word(&self, at: u64) -> &'static AtomicU64 {
-        let header = self.world.header();
-        let ring = ptr::from_ref(self.world.slot(self.slot)) as u64 + header.ring_off;
-        self.world.word(ring + (at & (header.ring_len - 1)))
+        let layout = self.world.layout();
+        let ring = ptr::from_ref(self.world.slot(self.slot)) as u64 + layout.ring_off;
+        self.world.word(ring + (at & (layout.ring_len - 1)))
     }
 
     fn next(&self) -> Option<Record> {
@@ -113,7 +113,7 @@ impl Reader {
             }
             let first = self.word(tail).load(Ordering::Acquire);
             let (state, len) = (first as u32, first >> 32);
-            let ring_len = self.world.header().ring_len;
+            let ring_len = self.world.layout().ring_len;
             assert_eq!((tail % RECORD_ALIGN, len % RECORD_ALIGN), (0, 0));
             assert!(len >= RECORD_ALIGN && (tail & (ring_len - 1)) + len <= ring_len, "{first:#x} at {tail}");
             let words: Vec<u64> = (0..len / 8).map(|i| self.word(tail + i * 8).load(Ordering::Relaxed)).collect();

@@ -173,8 +173,7 @@ fn deep_recursion_grows_the_shadow_stack() {
 fn a_full_mapping_list_only_costs_the_returns() {
     let world = World::new(&setup());
     let thread = world.enter(0x1000).unwrap();
-    let header = world.header();
-    header.maps_len.store(header.maps_cap, Ordering::Relaxed);
+    world.header().maps_len.store(world.layout().maps_cap, Ordering::Relaxed);
     let mut stack = vec![0; 1000];
     for (n, slot) in stack.iter_mut().enumerate() {
         *slot = address(n as u64);

@@ -175,7 +175,7 @@ fn a_broken_chain_ends_the_stack() {
 }
 
 fn id(thread: &Thread, context: u64, flags: u64) -> i64 {
-    let map = ptr::from_ref(thread.world.map(0)) as u64;
+    let map = thread.world.shape(0);
     // SAFETY: a context and a map.
     (unsafe { thread.helper(27, [context, map, flags, 0, 0]) }) as i64
 }
@@ -194,7 +194,7 @@ fn what_addresses_mean_goes_along_with_a_stack() {
         let third = id(thread, context, USER);
         world.head().space.store(0, Ordering::Relaxed);
         assert_eq!((first >> 32, third), (0, first | 3 << 32));
-        let map = ptr::from_ref(world.map(0)) as u64;
+        let map = world.shape(0);
         // SAFETY: a map and a number.
         let len = |id: i64| unsafe { thread.helper(259, [map, id as u64, 0, 0, 0]) };
         assert_eq!((len(first), len(third)), (expected(2, true).len() as u64, len(first)));
@@ -226,7 +226,7 @@ fn equal_stacks_have_one_number() {
         assert_eq!((id(thread, context, 0), id(thread, context, USER | 200)), (-14, -14));
         assert_eq!(id(thread, context, USER | 1 << 11), -22);
     });
-    let map = ptr::from_ref(world.map(0)) as u64;
+    let map = world.shape(0);
     let key = ids[0] as u32;
     // SAFETY: a map and a key.
     let delete = || unsafe { thread.helper(3, [map, ptr::from_ref(&key) as u64, 0, 0, 0]) } as i64;

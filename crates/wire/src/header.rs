@@ -9,17 +9,17 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in
 /// `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
 /// Longest patch of a site, in bytes.
 pub const PATCH_MAX: usize = 16;
 
-/// The head of the shared region, at offset 0. Offsets are in bytes from the start of the region.
+/// The head of the shared region, at offset 0.
 #[repr(C, align(64))]
 pub struct Header {
-    /// [`MAGIC`], written when the offsets below are there. Addresses follow as soon as they are
+    /// [`MAGIC`], written when the layout below is there. Addresses follow as soon as they are
     /// known; 0 = not yet.
     pub magic: AtomicU64,
     /// [`VERSION`].
@@ -47,51 +47,15 @@ pub struct Header {
     /// Run-time address of the return trampoline (what a replaced return address points to), or 0.
     pub trampoline_va: u64,
 
-    /// First [`crate::Slot`].
-    pub slots_off: u64,
-    /// Distance between slots.
-    pub slot_stride: u64,
-    /// How many slots there are.
-    pub slots_max: u32,
-    /// Padding.
-    pub pad3: u32,
-    /// First cell (`u64`) within a slot.
-    pub cells_off: u64,
-    /// Number of cells in a slot.
-    pub cells: u64,
-    /// First byte of the ring within a slot.
-    pub ring_off: u64,
-    /// Bytes in a ring, a power of two; 0 = no rings.
-    pub ring_len: u64,
-
-    /// `[AtomicU64; probes_max]`: hits of each probe that no slot could take (more threads than
-    /// slots).
-    pub missed_off: u64,
-    /// Capacity of the `missed` array and of the probe descriptors.
-    pub probes_max: u64,
-    /// `[MapDesc; map_descs]`.
-    pub map_descs_off: u64,
-    /// The number of map descriptions.
-    pub map_descs: u64,
-
-    /// `[JournalEntry; journal_cap]`.
-    pub journal_off: u64,
-    /// Capacity of the journal.
-    pub journal_cap: u32,
-    /// Entries in use. An entry is complete before this count covers it, and covered before its
-    /// site is written.
+    /// Where everything in the shared region is.
+    pub layout: SharedLayout,
+    /// Entries of the journal in use. An entry is complete before this count covers it, and covered
+    /// before its site is written.
     pub journal_len: AtomicU32,
-    /// `[MapEntry; maps_cap]`: every mapping that belongs to us.
-    pub maps_off: u64,
-    /// Capacity of the mapping list.
-    pub maps_cap: u32,
-    /// Entries in use; the agent appends too (grown shadow stacks), with fetch_add, then fills,
-    /// `kind` last.
+    /// Entries of the mapping list in use; the agent appends too (grown shadow stacks), with
+    /// fetch_add, then fills, `kind` last.
     pub maps_len: AtomicU32,
 
-    /// [`Common`]: from here on to the end, the region is the same memory in all processes of a
-    /// session.
-    pub common_off: u64,
     /// Set of the signals that are ours ([`crate::Signals`]), so that sites may rely on them.
     pub signals: AtomicU64,
     /// 1: somebody has begun to take the probes out. Written before the first site is restored.
@@ -100,9 +64,52 @@ pub struct Header {
     pub pad2: u32,
     /// Run-time address of the code that makes several system calls for the controller, or 0.
     pub batch_va: u64,
+}
+
+/// Where everything in the shared region is. Offsets are in bytes from its start. The agent has a
+/// copy of its own ([`crate::Private::layout`]): whoever shares the memory could change this one.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct SharedLayout {
+    /// First [`crate::Slot`].
+    pub slots_off: u64,
+    /// Distance between slots.
+    pub slot_stride: u64,
+    /// First cell (`u64`) within a slot.
+    pub cells_off: u64,
+    /// Number of cells in a slot.
+    pub cells: u64,
+    /// First byte of the ring within a slot.
+    pub ring_off: u64,
+    /// Bytes in a ring, a power of two; 0 = no rings.
+    pub ring_len: u64,
+    /// `[AtomicU64; probes_max]`: hits of each probe that no slot could take (more threads than
+    /// slots).
+    pub missed_off: u64,
     /// `[AtomicU64; probes_max]`: the share of the target's CPU time that each probe takes, as the
     /// controller found it last: 1 + parts per million; 0 = it does not know.
     pub shares_off: u64,
+    /// Capacity of these arrays and of the probe descriptors.
+    pub probes_max: u64,
+    /// `[MapDesc; map_descs]`: what changes in them. Their shapes are in the private region.
+    pub map_descs_off: u64,
+    /// The number of map descriptions.
+    pub map_descs: u64,
+    /// `[JournalEntry; journal_cap]`.
+    pub journal_off: u64,
+    /// `[MapEntry; maps_cap]`: every mapping that belongs to us.
+    pub maps_off: u64,
+    /// [`Common`]: from here on to the end, the region is the same memory in all processes of a
+    /// session.
+    pub common_off: u64,
+    /// How many slots there are.
+    pub slots_max: u32,
+    /// Capacity of the journal.
+    pub journal_cap: u32,
+    /// Capacity of the mapping list.
+    pub maps_cap: u32,
+    /// Padding.
+    pub pad: u32,
 }
 
 /// Head of what all processes of a session share: slots, maps, and what was missed. A multiple of
@@ -110,7 +117,7 @@ pub struct Header {
 #[repr(C, align(64))]
 pub struct Common {
     /// How many slots were handed out so far, counted from the first; never more than
-    /// `Header::slots_max`.
+    /// [`SharedLayout::slots_max`].
     pub slots_used: AtomicU32,
     /// Slots among them whose process has ended, so that others may have them
     /// ([`crate::Slot::owner`]).

@@ -43,7 +43,9 @@ pub use arch::{Hit, Regs};
 pub use bell::{BEAT, Bell, Question};
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
-pub use header::{BlockState, Common, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SigAction, SigAction32};
+pub use header::{
+    BlockState, Common, Header, JournalEntry, MapEntry, MapKind, SemaphoreState, SharedLayout, SigAction, SigAction32,
+};
 pub use lookup::{LOOKUP_BUCKETS, LookupEntry, LookupTable};
 pub use map::{MapDesc, MapError};
 pub use private::{

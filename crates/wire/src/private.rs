@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::header::SharedLayout;
 use crate::signals::{Blocked, Signals};
 
 /// Helpers have numbers below this.
@@ -35,9 +36,9 @@ pub struct Private {
     pub lookup: u64,
     /// Run-time address of the return trampoline.
     pub trampoline: u64,
-    /// Run-time address of `[ProbeDesc; Header::probes_max]`, within the private region.
+    /// Run-time address of `[ProbeDesc; SharedLayout::probes_max]`, within the private region.
     pub probes: u64,
-    /// Run-time address of `[ThreadState; Header::slots_max]`, `state_stride` apart, each followed
+    /// Run-time address of `[ThreadState; SharedLayout::slots_max]`, `state_stride` apart, each followed
     /// by its first shadow stack.
     pub states: u64,
     /// Distance between thread states in bytes.
@@ -90,6 +91,11 @@ pub struct Private {
     /// 1: return addresses stay as they are from now on, since the program has loaded a library
     /// that looks at them.
     pub keeps_returns: AtomicU64,
+    /// Where everything in the shared region is.
+    pub layout: SharedLayout,
+    /// Run-time address of `[MapDesc; SharedLayout::map_descs]`, within the private region: the
+    /// shapes of maps, which programs are given. What changes is in those of the shared region.
+    pub shapes: u64,
 }
 
 /// How many tables of calls of goroutines there may be.

@@ -3,7 +3,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Head of a slot; cells and ring follow at `Header::cells_off` and `Header::ring_off`.
+/// Head of a slot; cells and ring follow at [`crate::SharedLayout::cells_off`] and
+/// [`crate::SharedLayout::ring_off`].
 #[repr(C, align(64))]
 pub struct Slot {
     /// `fs` base of the thread that uses the slot.

@@ -18,11 +18,13 @@ macro_rules! layout {
 fn shared_region() {
     layout!(Header: 256, align 64, {
         magic: 0, version: 8, pad1: 12, controller_pid: 16, target_pid: 20, controller_start: 24, total_len: 32,
-        shared_va: 40, private_va: 48, lookup_va: 56, agent_va: 64, agent_len: 72, trampoline_va: 80, slots_off: 88,
-        slot_stride: 96, slots_max: 104, pad3: 108, cells_off: 112, cells: 120, ring_off: 128, ring_len: 136,
-        missed_off: 144, probes_max: 152, map_descs_off: 160, map_descs: 168, journal_off: 176, journal_cap: 184,
-        journal_len: 188, maps_off: 192, maps_cap: 200, maps_len: 204, common_off: 208,
-        signals: 216, detaching: 224, pad2: 228, batch_va: 232, shares_off: 240,
+        shared_va: 40, private_va: 48, lookup_va: 56, agent_va: 64, agent_len: 72, trampoline_va: 80, layout: 88,
+        journal_len: 216, maps_len: 220, signals: 224, detaching: 232, pad2: 236, batch_va: 240,
+    });
+    layout!(SharedLayout: 128, align 8, {
+        slots_off: 0, slot_stride: 8, cells_off: 16, cells: 24, ring_off: 32, ring_len: 40, missed_off: 48,
+        shares_off: 56, probes_max: 64, map_descs_off: 72, map_descs: 80, journal_off: 88, maps_off: 96,
+        common_off: 104, slots_max: 112, journal_cap: 116, maps_cap: 120, pad: 124,
     });
     layout!(Common: 64, align 64, {
         slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,
@@ -63,11 +65,11 @@ fn the_layout_that_targets_in_c_know() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4496, align 8, {
+    layout!(Private: 4632, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
         child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
-        goroutines: 4456, keeps_returns: 4488,
+        goroutines: 4456, keeps_returns: 4488, layout: 4496, shapes: 4624,
     });
     layout!(Signals: 4320, align 8, {
         ours: 0, own: 8, readable: 16, shared_stack: 20, old: 24, blocking: 184, closed: 224,
@@ -122,7 +124,11 @@ fn generated_code() {
 /// Fields are written to other processes as bytes, so none of them may hide padding.
 #[test]
 fn no_implicit_padding() {
-    assert_eq!(size_of::<Private>(), 7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>() + 5 * 8);
+    assert_eq!(
+        size_of::<Private>(),
+        7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>() + 5 * 8 + size_of::<SharedLayout>() + 8
+    );
+    assert_eq!(size_of::<SharedLayout>(), 14 * 8 + 4 * 4);
     assert_eq!(
         size_of::<ThreadState>(),
         HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 23 * 8 + 2 * 8 + (256 + 16) * 8 + 8

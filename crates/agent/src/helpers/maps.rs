@@ -57,7 +57,7 @@ pub fn stacks(agent: Agent, desc: &MapDesc) -> Stacks<'_> {
 }
 
 fn table(agent: Agent, desc: &MapDesc) -> Table<'_> {
-    Table::new(desc, words(agent, desc))
+    Table::shared(desc, agent.live(desc), words(agent, desc))
 }
 
 /// The address of an element of an array; `None` = past its end.
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn map_len(desc: u64, id: u64, _: u64, _: u64, _: u64, sta
     // thread.
     let (desc, (agent, _)) = unsafe { (map(desc), here(state)) };
     if desc.kind != STACK_TRACE {
-        return desc.count.load(Ordering::Relaxed);
+        return agent.live(desc).count.load(Ordering::Relaxed);
     }
     let mut len = 0;
     // The process is in the upper half.

@@ -108,13 +108,13 @@ pub unsafe fn here(state: *mut ThreadState) -> (Agent, Thread) {
     }
 }
 
-/// A map argument.
+/// A map argument: the shape of the map.
 ///
 /// # Safety
 /// `at` is the address of a map's description, as the verifier has proven.
 #[inline(always)]
 unsafe fn map<'a>(at: u64) -> &'a MapDesc {
     // SAFETY: the caller promises that `at` is the address of a map's description (section "Safety"
-    // above). Descriptions lie in the shared region, and what changes in them are atomics.
+    // above). Those that programs are given lie in the private region, and nobody changes them.
     unsafe { &*(at as *const MapDesc) }
 }

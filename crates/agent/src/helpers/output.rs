@@ -26,7 +26,7 @@ fn reserve(agent: Agent, thread: Thread, desc: &MapDesc, bytes: u64) -> Option<(
     match ring.reserve(bytes, desc.index) {
         Some(record) => Some((ring, record)),
         None => {
-            desc.dropped.fetch_add(1, Ordering::Relaxed);
+            agent.live(desc).dropped.fetch_add(1, Ordering::Relaxed);
             None
         }
     }

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn get_stackid(
         Ok(id) => stack_id(id, agent.space()),
         Err(error) => {
             if error == MapError::Exists {
-                desc.dropped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+                agent.live(desc).dropped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
             }
             error.errno() as u64
         }

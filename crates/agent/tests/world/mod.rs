@@ -141,7 +141,8 @@ impl World {
 
         let state_stride = private::STATE_LEN.next_multiple_of(4096) as u64;
         let descs_off = (size_of::<Private>() as u64).next_multiple_of(64);
-        let states_off = (descs_off + probes * size_of::<ProbeDesc>() as u64).next_multiple_of(4096);
+        let shapes_off = (descs_off + probes * size_of::<ProbeDesc>() as u64).next_multiple_of(64);
+        let states_off = (shapes_off + 128 * setup.maps.len() as u64).next_multiple_of(4096);
         let private = map(states_off + u64::from(setup.slots) * state_stride, libc::MAP_PRIVATE);
         let lookup = map(size_of::<LookupTable>() as u64, libc::MAP_PRIVATE);
         // SAFETY: fresh mappings of sufficient size that nobody else knows yet.
@@ -149,29 +150,31 @@ impl World {
             let wiped = libc::madvise(lookup.cast(), size_of::<LookupTable>(), libc::MADV_WIPEONFORK);
             assert_eq!(wiped, 0);
             lookup.cast::<u64>().write(LOOKUP_MARKER);
-            let header = &mut *shared.cast::<Header>();
-            header.slots_off = slots_off;
-            header.slot_stride = slot_stride;
-            header.slots_max = setup.slots;
-            header.cells_off = cells_off;
-            header.cells = cells / 8;
-            header.map_descs_off = map_descs_off;
-            header.map_descs = setup.maps.len() as u64;
+            let head = &mut *private.cast::<Private>();
+            let layout = &mut head.layout;
+            layout.slots_off = slots_off;
+            layout.slot_stride = slot_stride;
+            layout.slots_max = setup.slots;
+            layout.cells_off = cells_off;
+            layout.cells = cells / 8;
+            layout.map_descs_off = map_descs_off;
+            layout.map_descs = setup.maps.len() as u64;
             for (i, desc) in setup.maps.iter().enumerate() {
                 let to = shared.add(map_descs_off as usize).cast::<MapDesc>().add(i);
                 ptr::copy_nonoverlapping(desc, to, 1);
                 (*to).data = data[i];
                 (*to).cells = places[i];
+                ptr::copy_nonoverlapping(to, private.add(shapes_off as usize).cast::<MapDesc>().add(i), 1);
             }
-            header.ring_off = ring_off;
-            header.ring_len = setup.ring_len;
-            header.common_off = common_off;
-            header.missed_off = missed_off;
-            header.probes_max = probes;
-            header.maps_off = maps_off;
-            header.maps_cap = MAPS as u32;
+            layout.ring_off = ring_off;
+            layout.ring_len = setup.ring_len;
+            layout.common_off = common_off;
+            layout.missed_off = missed_off;
+            layout.probes_max = probes;
+            layout.maps_off = maps_off;
+            layout.maps_cap = MAPS as u32;
             let p = private as u64;
-            let head = &mut *private.cast::<Private>();
+            head.shapes = p + shapes_off;
             head.shared = shared as u64;
             head.lookup = lookup as u64;
             head.trampoline = TRAMPOLINE;
@@ -201,6 +204,10 @@ impl World {
         unsafe { ptr::addr_of_mut!((*self.private).follow).write(1) };
     }
 
+    pub fn layout(&self) -> &'static SharedLayout {
+        &self.head().layout
+    }
+
     pub fn header(&self) -> &'static Header {
         // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. `new` has
         // put its address there.
@@ -210,12 +217,17 @@ impl World {
     pub fn common(&self) -> &'static Common {
         // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. The offset
         // is the one that `new` has chosen.
-        unsafe { &*((self.head().shared + self.header().common_off) as *const Common) }
+        unsafe { &*((self.head().shared + self.layout().common_off) as *const Common) }
     }
 
-    /// A map, as helpers and the controller see it.
+    /// The address of a map's shape: what programs are given.
+    pub fn shape(&self, index: u64) -> u64 {
+        self.head().shapes + index * 128
+    }
+
+    /// A map, as the controller sees it.
     pub fn map(&self, index: u64) -> &'static MapDesc {
-        let at = self.head().shared + self.header().map_descs_off + index * 128;
+        let at = self.head().shared + self.layout().map_descs_off + index * 128;
         // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. Tests pass
         // an index below the number of maps.
         unsafe { &*(at as *const MapDesc) }
@@ -231,10 +243,10 @@ impl World {
     }
 
     pub fn slot(&self, index: u64) -> &'static Slot {
-        let header = self.header();
+        let layout = self.layout();
         // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. Tests pass
         // an index below `slots_max`.
-        unsafe { &*((self.head().shared + header.slots_off + index * header.slot_stride) as *const Slot) }
+        unsafe { &*((self.head().shared + layout.slots_off + index * layout.slot_stride) as *const Slot) }
     }
 
     pub fn word(&self, at: u64) -> &'static AtomicU64 {
@@ -244,13 +256,13 @@ impl World {
 
     /// A cell, added up over all slots.
     pub fn cell(&self, cell: u64) -> u64 {
-        let header = self.header();
-        let of = |slot: u32| ptr::from_ref(self.slot(u64::from(slot))) as u64 + header.cells_off + cell * 8;
-        (0..header.slots_max).map(|slot| self.word(of(slot)).load(Ordering::Relaxed)).sum()
+        let layout = self.layout();
+        let of = |slot: u32| ptr::from_ref(self.slot(u64::from(slot))) as u64 + layout.cells_off + cell * 8;
+        (0..layout.slots_max).map(|slot| self.word(of(slot)).load(Ordering::Relaxed)).sum()
     }
 
     pub fn missed(&self, probe: u64) -> u64 {
-        self.word(self.head().shared + self.header().missed_off + probe * 8).load(Ordering::Relaxed)
+        self.word(self.head().shared + self.layout().missed_off + probe * 8).load(Ordering::Relaxed)
     }
 
     pub fn dropped(&self) -> u64 {
@@ -259,7 +271,7 @@ impl World {
 
     pub fn maps(&self) -> Vec<MapEntry> {
         let header = self.header();
-        let maps = (self.head().shared + header.maps_off) as *const MapEntry;
+        let maps = (self.head().shared + self.layout().maps_off) as *const MapEntry;
         // SAFETY: the regions that `new` has made are leaked, so this one stays mapped. No thread
         // is in the agent while a test reads the list.
         (0..header.maps_len.load(Ordering::Relaxed)).map(|i| unsafe { maps.add(i as usize).read() }).collect()

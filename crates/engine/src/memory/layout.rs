@@ -5,7 +5,7 @@ use std::mem::size_of;
 use sidestep_bpf::map::Map;
 use sidestep_sys::arch::ADDRESS_END;
 use sidestep_wire::private::STATE_LEN;
-use sidestep_wire::{Common, JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, Slot};
+use sidestep_wire::{Common, JournalEntry, LookupTable, MapDesc, MapEntry, Private, ProbeDesc, SharedLayout, Slot};
 
 use crate::memory::maps;
 
@@ -69,6 +69,7 @@ pub struct Layout {
     pub slots_off: u64,
     pub shared_len: u64,
     pub descs_off: u64,
+    pub shapes_off: u64,
     pub states_off: u64,
     pub state_stride: u64,
     pub private_len: u64,
@@ -129,7 +130,8 @@ impl Layout {
         }
 
         let descs_off = CALLS_OFF + CALLS_LEN;
-        let states_off = round(descs_off + needs.probes * size_of::<ProbeDesc>() as u64, PAGE);
+        let shapes_off = round(descs_off + needs.probes * size_of::<ProbeDesc>() as u64, 64);
+        let states_off = round(shapes_off + (needs.maps.len() * size_of::<MapDesc>()) as u64, PAGE);
         let state_stride = round(STATE_LEN as u64, PAGE);
         Some(Layout {
             probes_max: needs.probes,
@@ -151,6 +153,7 @@ impl Layout {
             slots_off,
             shared_len: slots_off + slots_max * slot_stride,
             descs_off,
+            shapes_off,
             states_off,
             state_stride,
             private_len: round(states_off + slots_max * state_stride, PAGE),
@@ -175,6 +178,30 @@ impl Layout {
         self.private_len = round(self.states_off + slots * self.state_stride, PAGE);
         self.max_memory = max;
         Ok(self)
+    }
+
+    /// The offsets in the shared region, as the agent reads them.
+    pub fn shared(&self) -> SharedLayout {
+        SharedLayout {
+            slots_off: self.slots_off,
+            slot_stride: self.slot_stride,
+            cells_off: self.cells_off,
+            cells: self.cells,
+            ring_off: self.ring_off,
+            ring_len: self.ring_len,
+            missed_off: self.missed_off,
+            shares_off: self.shares_off,
+            probes_max: self.probes_max,
+            map_descs_off: self.map_descs_off,
+            map_descs: self.maps.len() as u64,
+            journal_off: self.journal_off,
+            maps_off: self.maps_off,
+            common_off: self.common_off,
+            slots_max: self.slots_max as u32,
+            journal_cap: self.journal_cap as u32,
+            maps_cap: self.maps_cap as u32,
+            pad: 0,
+        }
     }
 
     /// Offset of the description of a map in the shared region.

@@ -27,6 +27,12 @@ pub(crate) fn desc(map: &Map, index: usize) -> Option<MapDesc> {
     MapDesc::new(map.kind.number(), map.key_size, map.value_size, entries, map.flags, index)
 }
 
+/// The descriptions of all maps: for the agent, whose own they are.
+pub(crate) fn shapes(maps: &[Map], layout: &Layout) -> Vec<u8> {
+    let one = |index| placed(maps, layout, index);
+    (0..maps.len()).filter_map(one).flat_map(|desc| bytes_of(&desc).to_vec()).collect()
+}
+
 /// Writes the descriptions of all maps and what they hold at the start.
 pub(crate) fn init(shared: &View, layout: &Layout, maps: &[Map]) {
     for (index, map) in maps.iter().enumerate() {

@@ -3,8 +3,8 @@
 
 use sidestep_wire::{
     Blocked, Call, ClosedThread, CopyPair, DetourEntry, DetourTable, GoroutineCall, HandlerSwitch, JournalEntry,
-    LookupEntry, MapDesc, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SigAction, SigAction32, ThreadState,
-    TrapEntry, UnwindObject, UnwindRule, UnwindTable,
+    LookupEntry, MapDesc, MapEntry, Private, ProbeDesc, RecordHeader, ShadowEntry, SharedLayout, SigAction,
+    SigAction32, ThreadState, TrapEntry, UnwindObject, UnwindRule, UnwindTable,
 };
 
 /// A struct without padding and for which every bit pattern is a value.
@@ -39,6 +39,7 @@ plain!(
     ProbeDesc,
     RecordHeader,
     ShadowEntry,
+    SharedLayout,
     SigAction,
     SigAction32,
     ThreadState,

@@ -20,7 +20,7 @@ use sidestep_plan::thunk::native::{Native, Vectors, Wide, functions};
 use sidestep_plan::thunk::{self};
 use sidestep_sys::TscScale;
 use sidestep_sys::arch::ISA;
-use sidestep_wire::{ProbeDesc, ThreadState};
+use sidestep_wire::{MapDesc, ProbeDesc, ThreadState};
 
 use crate::api::{Code, Program};
 use crate::error::SessionError;
@@ -146,6 +146,8 @@ pub(crate) struct Memory<'a> {
     pub maps: &'a [Map],
     /// Run-time address of the shared region.
     pub shared: Va,
+    /// Run-time address of the descriptions that programs are given.
+    pub descs: Va,
 }
 
 impl Memory<'_> {
@@ -157,7 +159,7 @@ impl Memory<'_> {
                 _ => None,
             };
             let values = base.map(|base| Values { base, stride: map.stride() as u32, entries: map.max_entries });
-            Link { map: self.shared.0 + self.layout.map_desc(index), values }
+            Link { map: self.descs.0 + (index * size_of::<MapDesc>()) as u64, values }
         };
         self.maps.iter().zip(&self.layout.maps).enumerate().map(one).collect()
     }

@@ -76,7 +76,8 @@ impl Maps<'_> {
     /// # Errors
     /// It could not run to its end.
     pub fn run(&self, program: &Verified) -> Result<Vec<Record>, RunError> {
-        let memory = Memory { layout: self.layout, maps: self.maps, shared: Va(memory::SHARED) };
+        let descs = Va(memory::SHARED + self.layout.map_desc(0));
+        let memory = Memory { layout: self.layout, maps: self.maps, shared: Va(memory::SHARED), descs };
         let linked = program.link(&memory.links())?;
         let mut space = Space::new(*self, FRAME * u64::from(MAX_DEPTH));
         let code = linked.program.slots.clone();

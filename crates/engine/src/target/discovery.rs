@@ -127,15 +127,15 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
         signals: word(offset_of!(Header, signals)),
         taken: 0,
         detaching: half(offset_of!(Header, detaching)) != 0,
-        journal: (word(offset_of!(Header, journal_off)), half(offset_of!(Header, journal_len))),
-        maps: (word(offset_of!(Header, maps_off)), half(offset_of!(Header, maps_len))),
+        journal: (word(offset_of!(Header, layout.journal_off)), half(offset_of!(Header, journal_len))),
+        maps: (word(offset_of!(Header, layout.maps_off)), half(offset_of!(Header, maps_len))),
         cells: Cells {
-            slots: (word(offset_of!(Header, slots_off)), word(offset_of!(Header, slot_stride))),
-            used: slots_used(process, start, word(offset_of!(Header, common_off)))
-                .min(half(offset_of!(Header, slots_max))),
-            cells: word(offset_of!(Header, cells_off)),
-            missed: word(offset_of!(Header, missed_off)),
-            shares: word(offset_of!(Header, shares_off)),
+            slots: (word(offset_of!(Header, layout.slots_off)), word(offset_of!(Header, layout.slot_stride))),
+            used: slots_used(process, start, word(offset_of!(Header, layout.common_off)))
+                .min(half(offset_of!(Header, layout.slots_max))),
+            cells: word(offset_of!(Header, layout.cells_off)),
+            missed: word(offset_of!(Header, layout.missed_off)),
+            shares: word(offset_of!(Header, layout.shares_off)),
         },
     };
     if found.has_private(process) {

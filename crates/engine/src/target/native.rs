@@ -44,7 +44,7 @@ pub(crate) fn busy(process: &Process, found: &Found) -> Result<Vec<Busy>, Sessio
         return Ok(all);
     }
     let head: Private = read_one(process, found.private_va)?;
-    let probes: u64 = process.read_pod(Va(found.shared_va.0 + offset_of!(Header, probes_max) as u64))?;
+    let probes: u64 = process.read_pod(Va(found.shared_va.0 + offset_of!(Header, layout.probes_max) as u64))?;
     for state in state_addresses(process, found.private_va)? {
         let field = |offset: usize| process.read_pod::<u64>(Va(state.0 + offset as u64));
         let busy = field(offset_of!(ThreadState, busy))?;

@@ -143,7 +143,8 @@ impl Regions {
         let common = common.unwrap_or(&shared).clone();
         // The agent, behind it a page of process-wide code, and the programs. It has no mutable
         // statics, so all is read-execute.
-        let memory = Memory { layout: &layout, maps: &maps, shared: shared_va };
+        let shapes = Va(private.0 + layout.shapes_off);
+        let memory = Memory { layout: &layout, maps: &maps, shared: shared_va, descs: shapes };
         let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
         if options.protection.counts_rejected() {
             programs.count_rejected();
@@ -206,6 +207,7 @@ impl Regions {
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
         let head = Private { follow: u32::from(options.follow), silent: u32::from(silent), ..head };
         process.write(private, bytes_of(&head))?;
+        process.write(shapes, &maps::shapes(&maps, &layout))?;
 
         let header = HeaderWriter { shared: &shared };
         header.u64(at!(private_va), private.0);
@@ -249,7 +251,8 @@ impl Regions {
         if programs.is_empty() {
             return Ok(());
         }
-        let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va };
+        let descs = Va(self.private.0 + self.layout.shapes_off);
+        let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va, descs };
         let mut more = self.programs.more(programs, &memory)?;
         let len = Len(round(more.bytes.len() as u64, PAGE));
         let map = || self.map_listed(hold, "code", len, MapKind::Agent);
@@ -428,6 +431,8 @@ fn private_head(
         tsc_mult: tsc.map_or(0, |t| t.mult),
         goroutines: Default::default(),
         keeps_returns: 0.into(),
+        layout: layout.shared(),
+        shapes: private.0 + layout.shapes_off,
         states_used: 0.into(),
         child: 0.into(),
         pid: pid.into(),

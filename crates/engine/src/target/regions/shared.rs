@@ -8,6 +8,7 @@ use sidestep_wire::header::{MAGIC, MEMFD_NAME, VERSION};
 
 use crate::error::SessionError;
 use crate::memory::layout::Layout;
+use crate::memory::raw::bytes_of;
 use crate::memory::view::View;
 use crate::target::discovery::MEMFD_LINK;
 use crate::target::remote::{Remote, mappings, stopped_mappings, used};
@@ -70,23 +71,7 @@ pub(super) fn map_shared(
     header.u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0));
     header.u64(at!(total_len), layout.shared_len);
     header.u64(at!(shared_va), shared_va.0);
-    header.u64(at!(common_off), layout.common_off);
-    header.u64(at!(slots_off), layout.slots_off);
-    header.u64(at!(slot_stride), layout.slot_stride);
-    header.u32(at!(slots_max), layout.slots_max as u32);
-    header.u64(at!(cells_off), layout.cells_off);
-    header.u64(at!(cells), layout.cells);
-    header.u64(at!(ring_off), layout.ring_off);
-    header.u64(at!(ring_len), layout.ring_len);
-    header.u64(at!(missed_off), layout.missed_off);
-    header.u64(at!(shares_off), layout.shares_off);
-    header.u64(at!(probes_max), layout.probes_max);
-    header.u64(at!(map_descs_off), layout.map_descs_off);
-    header.u64(at!(map_descs), layout.maps.len() as u64);
-    header.u64(at!(journal_off), layout.journal_off);
-    header.u32(at!(journal_cap), layout.journal_cap as u32);
-    header.u64(at!(maps_off), layout.maps_off);
-    header.u32(at!(maps_cap), layout.maps_cap as u32);
+    header.shared.write(at!(layout), bytes_of(&layout.shared()));
     header.u64(at!(magic), MAGIC);
     Ok((shared_va, shared))
 }
