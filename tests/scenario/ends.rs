@@ -77,7 +77,7 @@ pub fn what_a_killed_controller_has_left_is_removed() {
         assert!(refused.stderr.contains(&format!("is probed by process {controller}")), "{refused}");
         tracing.kill();
         let output = detach().ok();
-        let text = format!("1 site of process {controller}, which has ended: detached\n");
+        let text = format!("removed what process {controller} had left: 1 site\n");
         assert_eq!((output.stdout, output.stderr), (text, String::new()));
         before.assert_same(&Snapshot::of(program.pid()));
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use sidestep_engine::Detached;
 
 use crate::flags::{Detach, Format};
+use crate::out::number;
 use crate::out::sink::{Sink, say};
 
 /// Runs the command. It fails if all that the process carries belongs to somebody who is at work.
@@ -27,14 +28,13 @@ fn message(detached: &Detached) -> String {
     if detached.ended.is_empty() {
         return "nothing is left of a controller that has ended".to_owned();
     }
-    let sites = if detached.sites == 1 { "site" } else { "sites" };
     let ended: Vec<String> = detached.ended.iter().filter(|pid| **pid != 0).map(i32::to_string).collect();
-    let by = match &ended[..] {
-        [] => String::new(),
-        [one] => format!(" of process {one}, which has ended"),
-        several => format!(" of the processes {}, which have ended", several.join(", ")),
+    let left = match &ended[..] {
+        [] => "was left".to_owned(),
+        [one] => format!("process {one} had left"),
+        several => format!("the processes {} had left", several.join(", ")),
     };
-    format!("{} {sites}{by}: detached", detached.sites)
+    format!("removed what {left}: {}", number::of(detached.sites, "site"))
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
     fn what_was_removed_is_said() {
         let detached = |ended: &[i32], sites| Detached { ended: ended.to_vec(), sites, at_work: Vec::new() };
         assert_eq!(message(&detached(&[], 0)), "nothing is left of a controller that has ended");
-        assert_eq!(message(&detached(&[7], 1)), "1 site of process 7, which has ended: detached");
-        assert_eq!(message(&detached(&[7, 9], 3)), "3 sites of the processes 7, 9, which have ended: detached");
+        assert_eq!(message(&detached(&[7], 1)), "removed what process 7 had left: 1 site");
+        assert_eq!(message(&detached(&[7, 9], 3)), "removed what the processes 7, 9 had left: 3 sites");
     }
 }

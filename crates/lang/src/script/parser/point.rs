@@ -109,7 +109,9 @@ impl Parser<'_> {
         Ok(point)
     }
 
-    /// The text with the script's arguments put in, but for what is in quotes.
+    /// The text with the script's arguments put in, but for what is in quotes. Names of OCaml and
+    /// Java have `$1` and the like inside: behind a letter, where the script has no such argument,
+    /// the text stays as it is.
     fn with_params(&self, text: &str) -> String {
         let (mut out, mut quoted, mut rest) = (String::new(), false, text);
         while let Some(at) = rest.find(['"', '$']) {
@@ -125,7 +127,9 @@ impl Parser<'_> {
                 }
                 Some(number) if !quoted => {
                     let param = number.checked_sub(1).and_then(|index| self.given.params.get(index));
-                    out.push_str(param.map_or("", String::as_str));
+                    let is_name = out.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                    let name = if is_name { &rest[at..at + 1 + digits] } else { "" };
+                    out.push_str(param.map_or(name, String::as_str));
                     rest = &rest[at + 1 + digits..];
                 }
                 _ => {
@@ -290,5 +294,24 @@ pub fn period(point: &Point) -> Option<u64> {
         }
         [duration] if duration.ends_with(|c: char| c.is_ascii_alphabetic()) => number(duration),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Given;
+    use super::*;
+
+    #[test]
+    fn a_number_in_a_name_was_taken_for_an_argument_of_the_script() {
+        let with = |text: &str, params: &[&str]| {
+            let params = params.iter().map(|param| (*param).to_owned()).collect();
+            Parser::new("", &Given { params, ..Given::default() }).with_params(text)
+        };
+        assert_eq!(with("u:camlStdlib__$27_1234", &[]), "u:camlStdlib__$27_1234");
+        assert_eq!(with("u:$1:f$2", &["lib"]), "u:lib:f$2");
+        assert_eq!(with("u:$1:$2", &["lib"]), "u:lib:");
+        assert_eq!(with(r#"u:x:"$1""#, &["lib"]), r#"u:x:"$1""#);
+        assert_eq!(with("u:x:f$1", &["7"]), "u:x:f7");
     }
 }
