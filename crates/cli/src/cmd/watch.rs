@@ -14,7 +14,7 @@ use super::losses::Losses;
 use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
 use crate::out::sink::Sink;
-use crate::out::{number, outlet};
+use crate::out::{number, outlet, refusals};
 use crate::signals::{self, Signals};
 
 /// What makes a command out of a session.
@@ -416,20 +416,11 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
         let object = object.display();
         sink.note(&format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' matches them"));
     }
-    let refused = session.refused();
-    // What was found nowhere has no object: that is the tool's business.
-    let found = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).count();
-    if found > 0 && !verbose {
-        sink.note(&format!("{} cannot be probed; -v says which and why", number::of(found, "function")));
-    }
     if !verbose {
+        refusals::summary(session.refused()).into_iter().for_each(|line| sink.note(&line));
         return;
     }
-    for refused in refused {
-        let (object, name) = (refused.object.display(), &refused.name);
-        let place = if refused.object.as_os_str().is_empty() { name.clone() } else { format!("{object}:{name}") };
-        sink.note(&format!("{place} cannot be probed: {}", refused.reason));
-    }
+    session.refused().iter().for_each(|refused| sink.note(&refusals::line(refused)));
     if let Some(reason) = session.hides_originals() {
         sink.note(&format!("if a displaced instruction faults, the address of the fault is not its own: {reason}"));
     }
