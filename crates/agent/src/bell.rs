@@ -15,6 +15,9 @@ use crate::memory::Agent;
 const LOOK: u64 = 100_000_000;
 /// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
+/// After so many looks, ten minutes, nobody waits any longer: another process of the session can
+/// give signs of life, too.
+const MOST_LOOKS: u32 = 6000;
 
 /// The process is about to execute another program, if it does: the controller follows it there, if
 /// it follows children, and the program gets its mask back.
@@ -61,7 +64,7 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
     bell.path.store(path, Ordering::Relaxed);
     let number = bell.rung.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     wake(&bell.rung);
-    let (mut looks, mut sign) = (0, 0);
+    let (mut looks, mut sign, mut all) = (0, 0, 0);
     let answered = loop {
         let answered = bell.answered.load(Ordering::Acquire);
         if answered == number {
@@ -70,9 +73,10 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
         if looks == LOOKS {
             bell.listens.store(0, Ordering::Release);
         }
-        if bell.listens.load(Ordering::Acquire) == 0 {
+        if bell.listens.load(Ordering::Acquire) == 0 || all == MOST_LOOKS {
             break false;
         }
+        all += 1;
         if !kernel::wait(&bell.answered, answered, LOOK) {
             looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
@@ -85,7 +89,7 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
 /// One thread asks at a time. One that was killed meanwhile has had its turn.
 fn take_turn(bell: &Bell, tid: u32) -> bool {
     let (mut looks, mut last, mut sign) = (0, 0, 0);
-    loop {
+    for _ in 0..MOST_LOOKS {
         let holder = match bell.turn.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return true,
             Err(holder) => holder,
@@ -103,6 +107,7 @@ fn take_turn(bell: &Bell, tid: u32) -> bool {
             looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
     }
+    false
 }
 
 /// Has the controller given a sign of life since the last look, whose count is in `sign`?

@@ -238,7 +238,7 @@ fn take_slot(agent: Agent) -> Option<&'static Slot> {
             return Some(slot);
         }
     }
-    loop {
+    for _ in 0..slots_max {
         let next = |used: u32| (used < slots_max).then_some(used + 1);
         let index = common.slots_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()?;
         // Somebody who looks for a free one may be faster.
@@ -246,6 +246,7 @@ fn take_slot(agent: Agent) -> Option<&'static Slot> {
             return Some(slot);
         }
     }
+    None
 }
 
 fn prepare(agent: Agent, thread: Thread, fs_base: u64) {

@@ -137,7 +137,7 @@ pub enum SessionError {
     /// Processes of different users would share memory.
     #[error(
         "processes {first} and {other} run as different users, or with different rights (users {}), and would share \
-         memory through which one can harm the other: probe each alone, or allow it by --share-across-users",
+         what they count: probe each alone, or allow it by --share-across-users",
         if users.0 == users.1 { users.0.to_string() } else { format!("{} and {}", users.0, users.1) }
     )]
     Users {

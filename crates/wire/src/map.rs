@@ -6,8 +6,8 @@ use core::sync::atomic::AtomicU64;
 use crate::hash::Table;
 use crate::stacks::Stacks;
 
-/// A map. What a program passes to helpers as a map is the address of one of these, in the shared
-/// region.
+/// A map. What a program passes to helpers as a map is the address of one of these, in the private
+/// region. The one in the shared region has what changes.
 ///
 /// The kernel's per-CPU kinds have a value per *thread* here: nothing in a process keeps a program
 /// on its CPU.

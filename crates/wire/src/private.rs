@@ -38,8 +38,8 @@ pub struct Private {
     pub trampoline: u64,
     /// Run-time address of `[ProbeDesc; SharedLayout::probes_max]`, within the private region.
     pub probes: u64,
-    /// Run-time address of `[ThreadState; SharedLayout::slots_max]`, `state_stride` apart, each followed
-    /// by its first shadow stack.
+    /// Run-time address of `[ThreadState; SharedLayout::slots_max]`, `state_stride` apart, each
+    /// followed by its first shadow stack.
     pub states: u64,
     /// Distance between thread states in bytes.
     pub state_stride: u64,

@@ -406,3 +406,43 @@ fn a_walk_comes_to_each_key_once_whatever_becomes_of_it() {
     assert_eq!(sorted(seen), all);
     walk(&map, |key| panic!("{key} is there"));
 }
+
+/// What another process may have written: an update ends, whatever it finds.
+#[test]
+fn an_update_took_the_entry_that_it_replaced_for_ever() {
+    for kind in [HASH, LRU_HASH, PERCPU_HASH] {
+        let map = Map::new(kind, 8, 8, 16);
+        let key = |n: u64| n.to_le_bytes();
+        let first = map.set(&key(1), &[1; 8], ANY).unwrap();
+        // The free entry is the one that is in the table.
+        map.desc.free.store((first.index + 1) << 1, Ordering::Relaxed);
+        for n in 1..5 {
+            let _ = map.set(&key(n), &[2; 8], ANY);
+            let _ = map.table().lookup(&key(n).as_slice());
+            let _ = map.table().delete(&key(n).as_slice());
+        }
+    }
+}
+
+/// With words of 32 bits, such an index came back to the start of the table.
+#[test]
+fn an_entry_that_is_not_there_was_found() {
+    for kind in [HASH, PERCPU_HASH] {
+        let map = Map::new(kind, 8, 8, 16);
+        let key = 7u64.to_le_bytes();
+        let found = map.set(&key, &[1; 8], ANY).unwrap();
+        let head = map.words.iter().position(|word| word.load(Ordering::Relaxed) != 0).unwrap();
+        let words: Vec<u64> = map.words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        for index in [u64::from(map.desc.capacity), 0x5555_5555, 0x3fff_ffff, 0x7fff_fffe] {
+            map.words[head].store((index + 1) << 1, Ordering::Relaxed);
+            assert_eq!(map.table().lookup(&key.as_slice()), None, "{index:#x}");
+            assert!(map.table().delete(&key.as_slice()).is_err());
+            map.desc.free.store((index + 1) << 1, Ordering::Relaxed);
+            assert!(map.set(&key, &[2; 8], ANY).is_err());
+            map.desc.free.store(0, Ordering::Relaxed);
+            assert_eq!(map.table().value_offset(&Found { index, ..found }), 0);
+            map.words.iter().zip(&words).for_each(|(word, old)| word.store(*old, Ordering::Relaxed));
+        }
+        assert_eq!(map.table().lookup(&key.as_slice()).map(|found| found.index), Some(found.index));
+    }
+}

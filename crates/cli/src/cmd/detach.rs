@@ -34,7 +34,10 @@ fn message(detached: &Detached) -> String {
         [one] => format!("process {one} had left"),
         several => format!("the processes {} had left", several.join(", ")),
     };
-    format!("removed what {left}: {}", number::of(detached.sites, "site"))
+    match detached.sites {
+        0 => format!("removed what {left}"),
+        sites => format!("removed what {left}: {}", number::of(sites, "site")),
+    }
 }
 
 #[cfg(test)]
@@ -46,6 +49,7 @@ mod tests {
         let detached = |ended: &[i32], sites| Detached { ended: ended.to_vec(), sites, at_work: Vec::new() };
         assert_eq!(message(&detached(&[], 0)), "nothing is left of a controller that has ended");
         assert_eq!(message(&detached(&[7], 1)), "removed what process 7 had left: 1 site");
+        assert_eq!(message(&detached(&[7], 0)), "removed what process 7 had left");
         assert_eq!(message(&detached(&[7, 9], 3)), "removed what the processes 7, 9 had left: 3 sites");
     }
 }

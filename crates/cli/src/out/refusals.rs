@@ -5,25 +5,28 @@ use sidestep_engine::Refused;
 use crate::out::number;
 
 /// One line about all functions that were found and cannot be probed: which, if it is one; else
-/// how many, and the most common reason. `None`: there are none.
+/// how many, and the most common reason with an example. `None`: there are none.
 pub fn summary(refused: &[Refused]) -> Option<String> {
     // What was found nowhere has no object: that is the tool's business.
     let found: Vec<&Refused> = refused.iter().filter(|refused| !refused.object.as_os_str().is_empty()).collect();
     if let [one] = found[..] {
         return Some(line(one));
     }
-    let mut reasons: Vec<(String, &str, usize)> = Vec::new();
+    let mut kinds: Vec<(String, &Refused, usize)> = Vec::new();
     for refused in &found {
-        let kind = without_numbers(&refused.reason);
-        match reasons.iter_mut().find(|known| known.0 == kind) {
+        let kind = kind(&refused.reason);
+        match kinds.iter_mut().find(|known| known.0 == kind) {
             Some(known) => known.2 += 1,
-            None => reasons.push((kind, &refused.reason, 1)),
+            None => kinds.push((kind, refused, 1)),
         }
     }
-    let (_, reason, times) = reasons.into_iter().rev().max_by_key(|(_, _, times)| *times)?;
-    let reason = if times == found.len() { reason.to_owned() } else { format!("{times} of them: {reason}") };
-    let all = number::of(found.len(), "function");
-    Some(format!("{all} cannot be probed ({reason}); -v says which and why"))
+    let (_, first, times) = kinds.into_iter().rev().max_by_key(|(_, _, times)| *times)?;
+    let why = match times {
+        _ if found.iter().all(|refused| refused.reason == first.reason) => format!(" ({})", first.reason),
+        1 => String::new(),
+        times => format!(" ({times} of them like {}: {})", first.name, first.reason),
+    };
+    Some(format!("{} cannot be probed{why}; -v says which and why", number::of(found.len(), "function")))
 }
 
 /// A line about one of them.
@@ -33,10 +36,11 @@ pub fn line(refused: &Refused) -> String {
     format!("{place} cannot be probed: {}", refused.reason)
 }
 
-/// Reasons that differ in an address or a process alone are one.
-fn without_numbers(reason: &str) -> String {
-    let words = reason.split(' ').map(|word| if word.starts_with(|c: char| c.is_ascii_digit()) { "#" } else { word });
-    words.collect::<Vec<_>>().join(" ")
+/// What reasons have in common that differ in a number, an address or an instruction alone.
+fn kind(reason: &str) -> String {
+    let plain = |(number, part): (usize, &str)| if number % 2 == 0 { part.to_owned() } else { String::new() };
+    let plain: String = reason.split('`').enumerate().map(plain).collect();
+    plain.split(' ').filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -56,9 +60,14 @@ mod tests {
         assert_eq!(summary(&[never.clone(), nowhere]).unwrap(), one);
         let both = summary(&[never.clone(), never.clone()]).unwrap();
         assert_eq!(both, "2 functions cannot be probed (it never returns); -v says which and why");
-        let beside = [0x10, 0x20].map(|at| refused("/lib/c", "f", &format!("process 7 has a probe at {at:#x}")));
-        let three = summary(&[vec![never], beside.to_vec()].concat()).unwrap();
-        let expected = "3 functions cannot be probed (2 of them: process 7 has a probe at 0x10); -v says which and why";
-        assert_eq!(three, expected);
+        let beside = [("f", 0x10), ("g", 0x20)].map(|(name, at)| {
+            let reason = format!("process 7 has a probe at {at:#x}, on `nop`");
+            refused("/lib/c", name, &reason)
+        });
+        let three = summary(&[vec![never.clone()], beside.to_vec()].concat()).unwrap();
+        let like = "2 of them like f: process 7 has a probe at 0x10, on `nop`";
+        assert_eq!(three, format!("3 functions cannot be probed ({like}); -v says which and why"));
+        let differ = summary(&[never, beside[0].clone()]).unwrap();
+        assert_eq!(differ, "2 functions cannot be probed; -v says which and why");
     }
 }

@@ -27,10 +27,10 @@ pub(crate) fn desc(map: &Map, index: usize) -> Option<MapDesc> {
     MapDesc::new(map.kind.number(), map.key_size, map.value_size, entries, map.flags, index)
 }
 
-/// The descriptions of all maps: for the agent, whose own they are.
-pub(crate) fn shapes(maps: &[Map], layout: &Layout) -> Vec<u8> {
-    let one = |index| placed(maps, layout, index);
-    (0..maps.len()).filter_map(one).flat_map(|desc| bytes_of(&desc).to_vec()).collect()
+/// The descriptions of all maps: for the agent, whose own they are. `None`: there is no such map.
+pub(crate) fn shapes(maps: &[Map], layout: &Layout) -> Option<Vec<u8>> {
+    let one = |index| Some(bytes_of(&placed(maps, layout, index)?).to_vec());
+    Some((0..maps.len()).map(one).collect::<Option<Vec<_>>>()?.concat())
 }
 
 /// Writes the descriptions of all maps and what they hold at the start.

@@ -65,8 +65,8 @@ pub(crate) fn vdso(process: &Process) -> Option<Loaded> {
     Some(Loaded { object: Rc::new(object), bias, range, inode: 0, copied: Vec::new() })
 }
 
-/// How the process enters the kernel, of 32-bit x86: the vDSO has what the CPU and the kernel are
-/// good for. A vDSO that a debugger has changed is not relied on.
+/// How the process enters the kernel, where signal handlers return through the vDSO: it has what
+/// the CPU and the kernel are good for. A vDSO that somebody has changed is not relied on.
 pub(crate) fn syscall_entry(process: &Process) -> SyscallEntry {
     let code = || {
         let vdso = vdso(process)?;
@@ -75,10 +75,8 @@ pub(crate) fn syscall_entry(process: &Process) -> SyscallEntry {
         process.read(va.offset(vdso.bias), &mut code).ok()?;
         Some(code)
     };
-    if arch::ISA != Isa::X86 {
-        return SyscallEntry::default();
-    }
-    code().map_or(SyscallEntry::default(), |code| SyscallEntry::of(&code))
+    let code = if arch::RETURNS_IN_VDSO { code() } else { None };
+    code.map_or(SyscallEntry::default(), |code| SyscallEntry::of(&code))
 }
 
 /// Opens objects, each file once.

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process, Stopped};
-use sidestep_wire::{Header, Hit, JournalEntry, Private, ProbeDesc, ThreadState};
+use sidestep_wire::{Hit, JournalEntry, Private, ProbeDesc, ThreadState};
 
 use crate::error::SessionError;
 use crate::target::discovery::{Found, read_one, state_addresses};
@@ -44,7 +44,6 @@ pub(crate) fn busy(process: &Process, found: &Found) -> Result<Vec<Busy>, Sessio
         return Ok(all);
     }
     let head: Private = read_one(process, found.private_va)?;
-    let probes: u64 = process.read_pod(Va(found.shared_va.0 + offset_of!(Header, layout.probes_max) as u64))?;
     for state in state_addresses(process, found.private_va)? {
         let field = |offset: usize| process.read_pod::<u64>(Va(state.0 + offset as u64));
         let busy = field(offset_of!(ThreadState, busy))?;
@@ -54,7 +53,7 @@ pub(crate) fn busy(process: &Process, found: &Found) -> Result<Vec<Busy>, Sessio
         let fs_base = field(offset_of!(ThreadState, fs_base))?;
         let Ok(word) = process.read_pod::<u64>(Va(busy)) else { continue };
         let number = word & !Hit::RETURNED;
-        if number >= probes {
+        if number >= head.layout.probes_max {
             continue;
         }
         let desc: ProbeDesc = read_one(process, Va(head.probes + number * size_of::<ProbeDesc>() as u64))?;

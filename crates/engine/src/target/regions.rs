@@ -207,7 +207,7 @@ impl Regions {
         let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
         let head = Private { follow: u32::from(options.follow), silent: u32::from(silent), ..head };
         process.write(private, bytes_of(&head))?;
-        process.write(shapes, &maps::shapes(&maps, &layout))?;
+        process.write(shapes, &maps::shapes(&maps, &layout).ok_or(SessionError::MapsTooLarge)?)?;
 
         let header = HeaderWriter { shared: &shared };
         header.u64(at!(private_va), private.0);

@@ -31,7 +31,7 @@ impl<'a> Table<'a> {
             let old = state.load(Ordering::Relaxed);
             state.store((old & !(GENERATION - 1)).wrapping_add(GENERATION) | USED, Ordering::Relaxed);
             fence(Ordering::Release);
-            let at = self.entry_at(entry) + HEAD;
+            let at = self.entry_at(entry)? + HEAD;
             for word in 0..self.key_words {
                 self.words.get(at + word)?.store(key.word(word), Ordering::Relaxed);
             }
@@ -156,15 +156,17 @@ impl<'a> Table<'a> {
         self.live.fresh.load(Ordering::Acquire).min(self.desc.capacity.into())
     }
 
+    /// The first word of an entry. `None`: there is no such entry, and somebody else has written to
+    /// the table.
     #[inline]
-    pub(super) fn entry_at(&self, index: u64) -> usize {
+    pub(super) fn entry_at(&self, index: u64) -> Option<usize> {
         let len = HEAD + self.key_words + self.value_words;
-        (self.desc.buckets as usize).wrapping_add((index as usize).wrapping_mul(len))
+        (index < u64::from(self.desc.capacity)).then(|| self.desc.buckets as usize + index as usize * len)
     }
 
     #[inline]
     pub(super) fn entry_word(&self, index: u64, word: usize) -> Option<&'a AtomicU64> {
-        self.words.get(self.entry_at(index) + word)
+        self.words.get(self.entry_at(index)? + word)
     }
 
     #[inline]

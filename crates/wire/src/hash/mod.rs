@@ -52,6 +52,10 @@ const REFERENCED: u64 = 2;
 /// Added to a state for a new generation.
 const GENERATION: u64 = 4;
 
+/// Most rounds of a search or a change in which others were faster each time. Among so many one
+/// succeeds, unless somebody writes to the table what does not belong there.
+const ROUNDS: u32 = 1024;
+
 /// Words of an entry before its key.
 const HEAD: usize = 2;
 
@@ -195,7 +199,7 @@ impl<'a> Table<'a> {
         let head = self.bucket_of(key)?;
         let reference = head.load(Ordering::Acquire);
         let index = index_of(reference)?;
-        let at = self.entry_at(index);
+        let at = self.entry_at(index)?;
         let (state, next, word) = (self.words.get(at)?, self.words.get(at + 1)?, self.words.get(at + HEAD)?);
         let removed = next.load(Ordering::Relaxed) & MARK != 0;
         let generation = state.load(Ordering::Relaxed) | REFERENCED;
@@ -218,9 +222,14 @@ impl<'a> Table<'a> {
             return Err(MapError::Invalid);
         }
         let mut hand = Hand { new: None, counted: false, generation: 0 };
+        let mut rounds = 0;
         let result = loop {
             if let Some(result) = self.attempt(key, value, flags, &mut hand) {
                 break result;
+            }
+            rounds += 1;
+            if rounds == ROUNDS {
+                break Err(MapError::Full);
             }
         };
         if let Some(unused) = hand.new {
@@ -270,14 +279,15 @@ impl<'a> Table<'a> {
     /// [`MapError::Missing`].
     #[inline(never)]
     pub fn delete(&self, key: &impl Words) -> Result<(), MapError> {
-        loop {
+        for _ in 0..ROUNDS {
             let place = self.find(key);
-            let Some(place) = &place else { return Err(MapError::Missing) };
-            let Some((found, next)) = &place.found else { return Err(MapError::Missing) };
+            let Some(place) = &place else { break };
+            let Some((found, next)) = &place.found else { break };
             if self.remove(place, found.index, *next, key) {
                 return Ok(());
             }
         }
+        Err(MapError::Missing)
     }
 
     /// Removes all keys that were there at the beginning.
@@ -326,7 +336,7 @@ impl<'a> Table<'a> {
     #[inline]
     #[must_use]
     pub fn value_offset(&self, found: &Found) -> u64 {
-        (self.entry_at(found.index) + HEAD + self.key_words) as u64 * 8
+        self.entry_at(found.index).map_or(0, |at| (at + HEAD + self.key_words) as u64 * 8)
     }
 
     /// Words of a key and of a value.
@@ -398,8 +408,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Michael's `Find`. `None`: the chain is longer than there are entries, so somebody else has
-    /// written to the table.
+    /// Michael's `Find`. `None`: the chain is longer than there are entries, or changes all the
+    /// time, so somebody else has written to the table.
     #[inline]
     fn find(&self, key: &impl Words) -> Option<Place<'a>> {
         self.search(self.bucket_of(key)?, Some(key))
@@ -407,7 +417,7 @@ impl<'a> Table<'a> {
 
     #[inline(never)]
     fn search(&self, head: &'a AtomicU64, key: Option<&impl Words>) -> Option<Place<'a>> {
-        'again: loop {
+        'again: for _ in 0..ROUNDS {
             let mut at = head;
             let mut reference = at.load(Ordering::Acquire);
             for _ in 0..=self.desc.capacity {
@@ -437,6 +447,7 @@ impl<'a> Table<'a> {
             }
             return None;
         }
+        None
     }
 
     #[inline]
@@ -452,9 +463,11 @@ impl<'a> Table<'a> {
 
     #[inline]
     fn has_key(&self, index: u64, key: &impl Words) -> bool {
-        let at = self.entry_at(index) + HEAD;
-        (0..self.key_words)
-            .all(|word| self.words.get(at + word).is_some_and(|w| w.load(Ordering::Relaxed) == key.word(word)))
+        let same = |word: usize| {
+            let own = self.entry_word(index, HEAD + word);
+            own.is_some_and(|own| own.load(Ordering::Relaxed) == key.word(word))
+        };
+        (0..self.key_words).all(same)
     }
 }
 

@@ -123,6 +123,8 @@ impl<'a> Table<'a> {
             loop {
                 match self.walk(cursor, &mut left) {
                     Step::Entry(found, _) if at == n || wanted(&found) => return (at, Some(found)),
+                    // A chain with more entries leads back to itself.
+                    Step::Entry(..) if at >= u64::from(self.desc.capacity) => return (at, None),
                     Step::Entry(_, next) => (at, cursor) = (at + 1, next),
                     Step::End => return (at, None),
                     Step::Changed => continue 'again,

@@ -127,7 +127,7 @@ impl Parser<'_> {
                 }
                 Some(number) if !quoted => {
                     let param = number.checked_sub(1).and_then(|index| self.given.params.get(index));
-                    let is_name = out.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                    let is_name = rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
                     let name = if is_name { &rest[at..at + 1 + digits] } else { "" };
                     out.push_str(param.map_or(name, String::as_str));
                     rest = &rest[at + 1 + digits..];
@@ -311,6 +311,7 @@ mod tests {
         assert_eq!(with("u:camlStdlib__$27_1234", &[]), "u:camlStdlib__$27_1234");
         assert_eq!(with("u:$1:f$2", &["lib"]), "u:lib:f$2");
         assert_eq!(with("u:$1:$2", &["lib"]), "u:lib:");
+        assert_eq!(with("u:x:$1$2", &["lib"]), "u:x:lib");
         assert_eq!(with(r#"u:x:"$1""#, &["lib"]), r#"u:x:"$1""#);
         assert_eq!(with("u:x:f$1", &["7"]), "u:x:f7");
     }

@@ -313,3 +313,22 @@ fn return_from_signal(asm: &mut Asm, entry: SyscallEntry) {
         SyscallEntry::Syscall => &[0x0f, 0x05],              // syscall
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_handler_returns_by_the_instruction_of_the_vdso() {
+        for (entry, call) in [
+            (SyscallEntry::Interrupt, &[0xcd, 0x80][..]),
+            (SyscallEntry::Sysenter, &[0x89, 0xe5, 0x0f, 0x34]),
+            (SyscallEntry::Syscall, &[0x0f, 0x05]),
+        ] {
+            let (code, globals) =
+                globals(Va(0x1000), &Env { syscall_entry: entry, hash_shift: 32, bucket_count: 1, ..Env::default() });
+            let at = globals.restorer.since(Va(0x1000)) as usize;
+            assert!(code[at..].starts_with(&[&[0xb8, 173, 0, 0, 0], call].concat()), "{entry:?}: {code:x?}");
+        }
+    }
+}
