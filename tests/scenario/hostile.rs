@@ -180,6 +180,32 @@ fn processes_of_two_users_shared_memory() {
     tracing.stop().assert_count("leaf", 3);
 }
 
+/// A child that has given up its rights, and was taken over: it had the journal of its parent, by
+/// which the parent is detached.
+#[test]
+fn a_forked_child_wrote_what_its_parent_is_detached_by() {
+    let Some(path) = target("hostile") else { return };
+    let function = format!("{}:worked", path.display());
+    for seed in 0..4 {
+        let mut program = Program::start(Command::new(&path).args(["copy", &seed.to_string()]));
+        let pid = program.pid().to_string();
+        let before = Snapshot::of(program.pid());
+        let tracing = Tracing::start(&["funccount", "-p", &pid, &function]);
+        sleep(2 * ATTACK);
+        if seed % 2 == 0 {
+            let report = tracing.stop();
+            assert!(!report.0.stderr.contains("WARNING"), "{}", report.0);
+        } else {
+            let controller = tracing.pid();
+            tracing.kill();
+            let output = run(&mut sidestep(&["detach", "-p", &pid]), LIMIT).ok();
+            assert_eq!(output.stdout, format!("removed what process {controller} had left: 1 site\n"));
+        }
+        before.assert_same_but_data(&Snapshot::of(program.pid()));
+        assert_eq!(program.exit_code(), None);
+    }
+}
+
 /// What one process writes into the memory that a session shares decides what is printed, and
 /// nothing that happens in another process.
 #[test]

@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <stddef.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,15 +57,27 @@ static uint64_t odd(void)
     return draw() % 3 ? all[draw() % (sizeof all / sizeof *all)] : draw() >> draw() % 64;
 }
 
+static int in_own_copy;
+
+/* The head is private memory: the attacker, a child, has a copy. */
+static void store(uint64_t off, uint64_t value, size_t n)
+{
+    struct iovec own = {&value, n}, parents = {(void *)(uintptr_t)(at + off), n};
+    if (off < h.layout.common_off && !in_own_copy)
+        process_vm_writev(getppid(), &own, 1, &parents, 1, 0);
+    else
+        memcpy((void *)(uintptr_t)(at + off), &value, n);
+}
+
 static void put(uint64_t off, uint64_t room)
 {
     off += room ? draw() % room : 0;
     if (off + 8 > len)
         return;
     switch (draw() % 4) {
-    case 0: at[off] = (uint8_t)draw(); break;
-    case 1: *(volatile uint32_t *)(at + (off & ~3ull)) = (uint32_t)odd(); break;
-    default: *(volatile uint64_t *)(at + (off & ~7ull)) = odd();
+    case 0: store(off, draw(), 1); break;
+    case 1: store(off & ~3ull, odd(), 4); break;
+    default: store(off & ~7ull, odd(), 8);
     }
 }
 
@@ -146,8 +159,9 @@ static void records(void)
 /* Lengths that nobody has memory for. */
 static void lengths(void)
 {
-    volatile struct header *now = (volatile struct header *)at;
-    now->journal_len = now->maps_len = now->layout.slots_max = 0xffffffff;
+    store(offsetof(struct header, journal_len), 0xffffffff, 4);
+    store(offsetof(struct header, maps_len), 0xffffffff, 4);
+    store(offsetof(struct header, layout.slots_max), 0xffffffff, 4);
     for (uint64_t i = 0; i < h.layout.map_descs; i++) {
         descs()[i].max_entries = descs()[i].buckets = descs()[i].value_size = 0xffffffff;
         descs()[i].data = descs()[i].stride = 1ull << 50;
@@ -176,6 +190,14 @@ static void busy(void)
     close(memory);
 }
 
+/* What a child has by the fork. */
+static void copy(void)
+{
+    static void (*const OWN[])(void) = {header, journal, list};
+    in_own_copy = 1;
+    OWN[draw() % 3]();
+}
+
 static void (*const PARTS[])(void) = {header, journal, list, common, desc, slots, maps, rings};
 static void all(void) { PARTS[draw() % (sizeof PARTS / sizeof *PARTS)](); }
 
@@ -184,7 +206,7 @@ static const struct {
     void (*scribble)(void);
 } ATTACKS[] = {{"header", header}, {"journal", journal}, {"list", list}, {"common", common}, {"desc", desc}, {"slots", slots},
     {"maps", maps}, {"rings", rings}, {"bell", bell}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"busy", busy},
-    {"all", all}};
+    {"copy", copy}, {"all", all}};
 
 PROBED long worked(unsigned long n, const char *s) { return (long)n + s[0]; }
 
@@ -202,8 +224,13 @@ static int find(void)
     at = NULL;
     while (f && fgets(line, sizeof line, f)) {
         unsigned long start, end;
-        if (!at && strstr(line, "/memfd:sidestep") && sscanf(line, "%lx-%lx", &start, &end) == 2)
-            at = (volatile uint8_t *)start, len = end - start;
+        if (!strstr(line, "/memfd:sidestep") || sscanf(line, "%lx-%lx", &start, &end) != 2)
+            continue;
+        /* The head, and behind it what is shared. */
+        if (!at)
+            at = (volatile uint8_t *)start, len = 0;
+        if ((uintptr_t)at + len == start)
+            len += end - start;
     }
     if (f)
         fclose(f);

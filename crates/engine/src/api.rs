@@ -407,8 +407,7 @@ pub struct Options {
     /// Libraries that are mapped later are probed, too, where requests mean something in them.
     pub late: bool,
     /// Processes of different users may be in one session, whose memory each of them can write
-    /// (`--share-across-users`): whoever controls one can read and falsify what the others count,
-    /// and, from a forked child, harm the parent.
+    /// (`--share-across-users`): whoever controls one can read and falsify what the others count.
     pub share_across_users: bool,
     /// What keeps the target from harm by the probes themselves.
     pub protection: crate::limits::Protection,

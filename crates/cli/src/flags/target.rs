@@ -19,8 +19,7 @@ pub struct TargetFlags {
     #[arg(long)]
     pub follow: bool,
     /// Let processes of different users share the memory of one session (-p 1,2, --follow): each of
-    /// them can then read and falsify what the others count, and a forked child can harm its
-    /// parent.
+    /// them can then read and falsify what the others count.
     #[arg(long)]
     pub share_across_users: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The shared region through atomics, by offset.
+//! What a session shares, through atomics, by offset.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use sidestep_sys::{SharedError, SharedMap};
 use sidestep_wire::MapDesc;
 
-use crate::memory::raw::{Plain, from_bytes};
-
-/// The shared region. Offsets come from [`crate::memory::layout::Layout`], so they lie inside.
+/// What all processes of a session share. Offsets come from [`crate::memory::layout::Layout`], so
+/// they lie inside.
 #[derive(Clone)]
 pub(crate) struct View(Arc<SharedMap>);
 
@@ -64,13 +63,5 @@ impl View {
         for (to, from) in to.iter().zip(bytes) {
             to.store(*from, Ordering::Relaxed);
         }
-    }
-
-    /// `n` structs in a row.
-    pub fn read_array<T: Plain>(&self, off: u64, n: u64) -> Vec<T> {
-        let from: &[AtomicU8] =
-            self.0.slice(off as usize, n as usize * size_of::<T>()).expect("the range lies inside the region");
-        let bytes: Vec<u8> = from.iter().map(|b| b.load(Ordering::Relaxed)).collect();
-        bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect()
     }
 }

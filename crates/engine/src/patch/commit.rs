@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::rc::Rc;
-use std::sync::atomic::{Ordering, fence};
 
 use sidestep_isa::Va;
 use sidestep_plan::Patch;
@@ -99,16 +98,17 @@ pub(crate) fn put_in(
 ) -> Result<BTreeSet<u64>, SessionError> {
     let process = hold.process();
     let early = ready.iter().filter(|(i, _)| jobs[*i].early).map(|(_, detour)| detour.site.0);
-    let early = !regions.is_around_any(early);
+    let early = !regions.is_around_any(early)?;
     let all = changes(&process, jobs, ready, early);
     let (first, users) = all.split_at(all.partition_point(|change| change.part(early).0 != Phase::Users));
     let parts = |changes| <[Change<'_>]>::chunk_by(changes, |a, b| a.part(early) == b.part(early));
-    let new_signals = signals & !regions.signals();
-    let traps = (signals | regions.signals()) & crate::target::signals::TRAPS != 0;
+    let taken = regions.signals()?;
+    let new_signals = signals & !taken;
+    let traps = (signals | taken) & crate::target::signals::TRAPS != 0;
     let alone = |change: &Change<'_>| !others.are_at(change.entry.site);
     let is_live = hold.is_running() && traps && users.iter().all(|change| change.job.stays && alone(change));
     let (live, users) = if is_live { users.split_at(users.len()) } else { users.split_at(0) };
-    let makes_way = hold.is_running() && regions.is_around_any(users.iter().chain(live).map(site));
+    let makes_way = hold.is_running() && regions.is_around_any(users.iter().chain(live).map(site))?;
     // What is written in one pause: parts, each of which is pages. A page may be in several parts.
     type Piece<'c, 'j> = Vec<Vec<&'c [Change<'j>]>>;
     let mut work: Vec<Piece<'_, '_>> = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn put_in(
         work.push(parts(first).map(|part| pages(part, site).collect()).collect());
     }
     work.extend(parts(users).flat_map(|part| pages(part, site)).map(|page| vec![vec![page]]));
-    let ground = Ground { ours: regions.code(), shown: regions.detours.shown };
+    let ground = Ground { ours: regions.code()?, shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;
@@ -210,8 +210,8 @@ fn put_live(
     for (site, _) in &switched.refused {
         gone.insert(site.0);
         // Nobody is to enable it.
-        let entries = sites.iter().filter(|s| s.entry.site == site.0);
-        entries.for_each(|s| regions.retire(s.index as u64));
+        let mut entries = sites.iter().filter(|s| s.entry.site == site.0);
+        entries.try_for_each(|s| regions.retire(s.index as u64))?;
     }
     Ok(switched)
 }
@@ -363,43 +363,41 @@ fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) ->
 
 impl Regions {
     /// Are any of these sites, run-time addresses, inside jumps of others?
-    fn is_around_any(&self, mut sites: impl Iterator<Item = u64>) -> bool {
-        let len = self.shared.u32(offset_of!(Header, journal_len) as u64).load(Ordering::Acquire);
-        let len = u64::from(len).min(self.layout.journal_cap);
-        let entries = self.shared.read_array::<JournalEntry>(self.layout.journal_off, len);
+    fn is_around_any(&self, mut sites: impl Iterator<Item = u64>) -> Result<bool, SessionError> {
+        let len = u64::from(self.head.u32(offset_of!(Header, journal_len) as u64)?).min(self.layout.journal_cap);
+        let entries: Vec<JournalEntry> = self.head.read_array(self.layout.journal_off, len)?;
         let journal = Neighbours::of(entries.into_iter().map(JournalEntry::checked).collect());
-        sites.any(|site| journal.is_inside(site))
+        Ok(sites.any(|site| journal.is_inside(site)))
     }
 
     /// Adds entries to the journal: before what they say is done. Gives the index of each.
     fn publish(&self, entries: &[JournalEntry]) -> Result<Vec<u64>, SessionError> {
-        let len = self.shared.u32(offset_of!(Header, journal_len) as u64);
-        let mut end = u64::from(len.load(Ordering::Acquire));
+        let len_at = offset_of!(Header, journal_len) as u64;
+        let first = u64::from(self.head.u32(len_at)?);
         let mut spare = self.spare.borrow_mut();
         let left = spare.entries.len().saturating_sub(entries.len());
         let mut indices = spare.entries.split_off(left);
-        while indices.len() < entries.len() {
-            indices.push(end);
-            end += 1;
-        }
+        let (again, new) = entries.split_at(indices.len());
+        let end = first + new.len() as u64;
         if end > self.layout.journal_cap {
             return Err(SessionError::TooMany { what: "sites" });
         }
-        for (index, entry) in indices.iter().zip(entries) {
+        for (index, entry) in indices.iter().zip(again) {
             // Blank for as long as it is not complete.
-            self.shared.write(self.entry_off(*index), bytes_of(&JournalEntry { len: 0, ..*entry }));
-            fence(Ordering::Release);
-            self.shared.write(self.entry_off(*index) + offset_of!(JournalEntry, len) as u64, &[entry.len]);
+            self.head.write(self.entry_off(*index), bytes_of(&JournalEntry { len: 0, ..*entry }))?;
+            self.head.write(self.entry_off(*index) + offset_of!(JournalEntry, len) as u64, &[entry.len])?;
         }
-        len.store(end as u32, Ordering::Release);
+        let bytes: Vec<u8> = new.iter().flat_map(bytes_of).copied().collect();
+        self.head.write(self.entry_off(first), &bytes)?;
+        self.head.set_u32(len_at, end as u32)?;
+        indices.extend(first..end);
         self.taken.borrow_mut().entries.extend(&indices);
         Ok(indices)
     }
 
     /// The site of an entry is nobody's any more: see [`crate::target::native::retire`].
-    fn retire(&self, index: u64) {
-        let newest = self.entry_off(index) + offset_of!(JournalEntry, newest) as u64;
-        self.shared.write(newest, &0u32.to_ne_bytes());
+    fn retire(&self, index: u64) -> Result<(), SessionError> {
+        self.head.set_u32(self.entry_off(index) + offset_of!(JournalEntry, newest) as u64, 0)
     }
 
     /// Where it is in the shared region.

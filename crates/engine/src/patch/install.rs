@@ -188,7 +188,7 @@ fn map_stubs(regions: &mut Regions, hold: &mut Hold<'_>, jobs: &[Job]) -> Result
                 Ok(_) => regions.stubs.extend(*run),
                 Err(_) => {
                     // What is there is the program's, and stays when we go.
-                    regions.unlist_mapping();
+                    regions.unlist_mapping()?;
                     lost.extend(*run);
                 }
             }
@@ -265,7 +265,7 @@ impl Regions {
         let again: BTreeSet<u64> = new.iter().map(|entry| entry.site).collect();
         self.traps.retain(|entry| !again.contains(&entry.site));
         self.traps.extend(new);
-        if (signals | self.signals()) & crate::target::signals::TRAPS == 0 {
+        if (signals | self.signals()?) & crate::target::signals::TRAPS == 0 {
             return Ok(());
         }
         let size = (self.traps.len() as u64 * 2).next_power_of_two();

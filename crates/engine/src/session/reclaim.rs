@@ -234,8 +234,9 @@ impl Regions {
     /// Blanks journal entries of sites that are nobody's, and restores padding. `false`: that is
     /// not possible now, nothing has changed.
     fn clear_entries(&self, process: &Process, indices: &[u64]) -> Result<bool, SessionError> {
-        let entry = |index: &u64| self.shared.read_array::<JournalEntry>(self.entry_off(*index), 1).pop();
-        let entries: Vec<JournalEntry> = indices.iter().filter_map(entry).map(JournalEntry::checked).collect();
+        let entry = |index: &u64| self.head.read_array::<JournalEntry>(self.entry_off(*index), 1);
+        let entries: Vec<_> = indices.iter().map(entry).collect::<Result<_, _>>()?;
+        let entries: Vec<JournalEntry> = entries.into_iter().flatten().map(JournalEntry::checked).collect();
         let mut islands = Vec::new();
         for entry in &entries {
             let len = usize::from(entry.len);
@@ -256,7 +257,7 @@ impl Regions {
             process.write(Va(island.site), &island.old[..usize::from(island.len)])?;
         }
         for index in indices {
-            self.shared.write(self.entry_off(*index), bytes_of(&JournalEntry::default()));
+            self.head.write(self.entry_off(*index), bytes_of(&JournalEntry::default()))?;
         }
         self.spare.borrow_mut().entries.extend(indices);
         Ok(true)

@@ -7,6 +7,7 @@ macro_rules! at {
     };
 }
 
+mod head;
 mod list;
 mod shared;
 
@@ -15,7 +16,6 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
@@ -46,18 +46,19 @@ use crate::target::seccomp::{self, Extra};
 use crate::target::space::LOW;
 use crate::target::thread_positions;
 use crate::target::unwinding::Tables;
+pub(crate) use head::Head;
 use list::{List, Place};
-use shared::{HeaderWriter, map_shared};
+use shared::map_shared;
 
 /// The regions of a session.
 #[derive(Clone)]
 pub(crate) struct Regions {
     pub layout: Layout,
-    /// The shared region, as the controller sees it: what belongs to this process.
-    pub shared: Arc<View>,
-    /// The same up to its end, where all processes of the session have the same memory.
+    /// The head of the shared region, which belongs to this process.
+    pub head: Head,
+    /// The rest, as the controller sees it: all processes of the session have the same memory.
     pub common: Arc<View>,
-    /// And where it is in the target.
+    /// Where the shared region is in the target.
     pub shared_va: Va,
     pub private: Va,
     /// Code that makes several system calls.
@@ -108,15 +109,16 @@ impl Regions {
             hold.stopped("seccomp filters", |stopped| seccomp::check(stopped, extra))?;
         }
         // A few calls in each pause, and none that can wait.
-        let (shared_va, shared) = hold.stopped("shared memory", |stopped| {
+        let (head, shared) = hold.stopped("shared memory", |stopped| {
             if let Some(tid) = stopped.dispatching() {
                 return Err(SessionError::Dispatch { pid: process.pid(), tid });
             }
-            let (shared_va, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
-            List { shared: &shared, layout: &layout }.add(shared_va, layout.shared_len, MapKind::Shared)?;
-            Ok((shared_va, shared))
+            let (head, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
+            List { head: &head, layout: &layout }.add(head.at, layout.shared_len, MapKind::Shared)?;
+            Ok((head, shared))
         })?;
-        let list = List { shared: &shared, layout: &layout };
+        let shared_va = head.at;
+        let list = List { head: &head, layout: &layout };
         let aside = Place::find(&process, shared_va.0..shared_va.0, Len(layout.private_len))?;
         let private = hold.stopped("memory", |stopped| list.map(stopped, &aside, MapKind::Private))?;
         // Some programs (V8 with its sandbox) have all of the first 4 GiB reserved.
@@ -151,7 +153,7 @@ impl Regions {
         }
         let globals_at = round(blob.len(), PAGE);
         let agent_len = globals_at + PAGE + round(programs.bytes.len() as u64, PAGE);
-        let list = List { shared: &shared, layout: &layout };
+        let list = List { head: &head, layout: &layout };
         let aside = Place::find(&process, shared_va.0..shared_va.0, Len(agent_len))?;
         let agent = hold.stopped("code", |stopped| {
             let agent = list.map(stopped, &aside, MapKind::Agent)?;
@@ -204,24 +206,23 @@ impl Regions {
         process.write(globals_va, &code)?;
         process.use_gadgets(gadgets(Va(batch_va)));
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
-        let head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
-        let head = Private { follow: u32::from(options.follow), silent: u32::from(silent), ..head };
-        process.write(private, bytes_of(&head))?;
+        let private_head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
+        let private_head = Private { follow: u32::from(options.follow), silent: u32::from(silent), ..private_head };
+        process.write(private, bytes_of(&private_head))?;
         process.write(shapes, &maps::shapes(&maps, &layout).ok_or(SessionError::MapsTooLarge)?)?;
 
-        let header = HeaderWriter { shared: &shared };
-        header.u64(at!(private_va), private.0);
-        header.u64(at!(lookup_va), lookup.0);
-        header.u64(at!(agent_va), agent.0);
-        header.u64(at!(agent_len), agent_len);
-        header.u64(at!(trampoline_va), globals.trampoline.0);
-        header.u64(at!(batch_va), batch_va);
+        head.set_u64(at!(private_va), private.0)?;
+        head.set_u64(at!(lookup_va), lookup.0)?;
+        head.set_u64(at!(agent_va), agent.0)?;
+        head.set_u64(at!(agent_len), agent_len)?;
+        head.set_u64(at!(trampoline_va), globals.trampoline.0)?;
+        head.set_u64(at!(batch_va), batch_va)?;
         let (detours, unwinding) = (Detours::default(), Tables::default());
         let (traps, stubs) = (Vec::new(), BTreeSet::new());
         let own = View::private(8 * layout.cells)?;
         Ok(Regions {
             layout,
-            shared,
+            head,
             common,
             shared_va,
             private,
@@ -290,9 +291,9 @@ impl Regions {
     }
 
     /// Takes the mapping that was added last off the list: it could not be made.
-    pub fn unlist_mapping(&self) {
-        let count = self.shared.u32(at!(maps_len));
-        count.store(count.load(Ordering::Acquire).saturating_sub(1), Ordering::Release);
+    pub fn unlist_mapping(&self) -> Result<(), SessionError> {
+        let count = self.head.u32(at!(maps_len))?;
+        self.head.set_u32(at!(maps_len), count.saturating_sub(1))
     }
 
     /// Maps memory anywhere, in a pause for `purpose`.
@@ -320,7 +321,7 @@ impl Regions {
     }
 
     fn list(&self) -> List<'_> {
-        List { shared: &self.shared, layout: &self.layout }
+        List { head: &self.head, layout: &self.layout }
     }
 
     /// Makes all code that was generated so far take the thread pointer from `%fs:0`, if that has
@@ -330,7 +331,7 @@ impl Regions {
         if self.env.self_pointer || !self_pointers(stopped) || sets_thread_pointer(stopped.process())? {
             return Ok(());
         }
-        let code = self.code();
+        let code = self.code()?;
         let ours = |ip: Va| code.iter().any(|range| range.contains(&ip.0));
         let maps = stopped_mappings(stopped)?;
         if thread_positions::positions(stopped, &maps)?.iter().any(|p| ours(p.ip)) {
@@ -348,17 +349,16 @@ impl Regions {
     }
 
     /// The set of the signals that are ours.
-    pub fn signals(&self) -> u64 {
-        self.shared.u64(at!(signals)).load(Ordering::Acquire)
+    pub fn signals(&self) -> Result<u64, SessionError> {
+        self.head.u64(at!(signals))
     }
 
     /// Where our code is in the target.
-    pub fn code(&self) -> Vec<Range<u64>> {
-        let count = self.shared.u32(at!(maps_len)).load(Ordering::Acquire);
-        let count = u64::from(count).min(self.layout.maps_cap);
-        let listed = self.shared.read_array::<MapEntry>(self.layout.maps_off, count);
+    pub fn code(&self) -> Result<Vec<Range<u64>>, SessionError> {
+        let count = u64::from(self.head.u32(at!(maps_len))?).min(self.layout.maps_cap);
+        let listed: Vec<MapEntry> = self.head.read_array(self.layout.maps_off, count)?;
         let code = listed.iter().filter(|m| m.kind == MapKind::Slab as u32 || m.kind == MapKind::Agent as u32);
-        code.map(|m| m.addr..m.addr.saturating_add(m.len)).collect()
+        Ok(code.map(|m| m.addr..m.addr.saturating_add(m.len)).collect())
     }
 
     /// For several remote calls at one go.

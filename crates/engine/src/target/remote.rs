@@ -77,6 +77,13 @@ impl Remote<'_> {
         self.mmap(at.0, Len(len.0 - offset), libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset).map(drop)
     }
 
+    /// Maps the start of a memfd privately, over the start of an earlier mapping: the process has a
+    /// copy of what is written there.
+    pub fn map_head(&mut self, at: Va, fd: i32, len: Len) -> Result<(), CallError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        self.mmap(at.0, len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0).map(drop)
+    }
+
     /// `close`.
     pub fn close(&mut self, fd: i32) -> Result<(), CallError> {
         self.call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]).map(drop)

@@ -60,8 +60,7 @@ pub(crate) fn install(
     positions: &[Position],
     wanted: u64,
 ) -> Result<(), SessionError> {
-    let installed = regions.shared.u64(offset_of!(Header, signals) as u64);
-    let before = installed.load(Ordering::Acquire);
+    let before = regions.signals()?;
     let new = wanted & !before;
     if new == 0 {
         return Ok(());
@@ -124,7 +123,7 @@ pub(crate) fn install(
     }
     actions.stopped.write(at!(regions.private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
     actions.stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
-    installed.store(before | new, Ordering::Release);
+    regions.head.set_u64(offset_of!(Header, signals) as u64, before | new)?;
     actions.set(&changes)?;
     open_threads(regions, stopped, positions, &opening)
 }

@@ -81,7 +81,7 @@ impl Regions {
         if self.unwinding.objects.is_empty() {
             return Ok(());
         }
-        let ours = self.code();
+        let ours = self.code()?;
         let strange = self.unwinding.number(UnwindRule { kind: UnwindKind::Strange as u8, ..UnwindRule::default() });
         let mut objects = self.unwinding.objects.clone();
         // Behind objects and rules there is the one row that all code of ours shares.

@@ -4,23 +4,20 @@
 //! to be probed, the child gets a header, a journal and a mapping list of its own first.
 
 use std::mem::offset_of;
-use std::sync::Arc;
 
-use sidestep_isa::{Len, Va};
-use sidestep_sys::{Process, Stopped};
-use sidestep_wire::header::MEMFD_NAME;
-use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind, Private};
+use sidestep_isa::Va;
+use sidestep_sys::Process;
+use sidestep_wire::{Header, Private};
 
 use crate::error::SessionError;
-use crate::memory::view::View;
 use crate::patch::switch::take_turn;
 use crate::session::Session;
 use crate::session::installer::Installer;
 use crate::session::process_names::tell_names;
 use crate::target::discovery::{self, Found};
 use crate::target::hold::Hold;
-use crate::target::regions::Regions;
-use crate::target::remote::{Remote, mappings};
+use crate::target::regions::{Head, Regions};
+use crate::target::remote::mappings;
 
 impl Session {
     /// What the parent of a forked child has, or had, if the session knows it: what the child has,
@@ -40,7 +37,7 @@ impl Session {
         let names = installer.bundle.processes;
         if let Some(regions) = installer.regions_mut() {
             let mut hold = Hold::running(&process);
-            regions.shared = Arc::new(hold.stopped("memory", |stopped| own_head(stopped, regions))?);
+            regions.head = hold.stopped("memory", |stopped| own_head(stopped.process(), regions))?;
             tell_names(names, process.pid(), regions);
         }
         self.others.push(Session::new(process, None, installer));
@@ -74,44 +71,11 @@ fn is_of(header: &Found, session: &Session) -> bool {
     session.pid() == header.target_pid && session.installer.regions().is_some_and(place)
 }
 
-/// Maps new memory over what the child has of its parent: the same, but of this process.
-fn own_head(stopped: &mut Stopped, regions: &Regions) -> Result<View, SessionError> {
-    let (pid, layout, at) = (stopped.process().pid(), &regions.layout, regions.shared_va);
-    let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
-    stopped.write(regions.room().data, &name)?;
-    let fd = Remote(stopped).memfd(regions.room().data)?;
-    let own = View::from_target_fd(pid, fd, layout.common_off)
-        .map_err(SessionError::from)
-        .and_then(|view| copy_head(stopped, regions, &view).map(|()| view))
-        .and_then(|view| {
-            let mut remote = Remote(stopped);
-            remote.map_over(at, fd, 0, Len(layout.common_off))?;
-            remote.dont_dump(at, Len(layout.common_off))?;
-            Ok(view)
-        });
-    Remote(stopped).close(fd)?;
-    let own = own?;
+/// Makes the head that the child has by the fork its own.
+fn own_head(process: &Process, regions: &Regions) -> Result<Head, SessionError> {
+    let head = Head { process: process.clone(), at: regions.shared_va };
+    head.set_u32(offset_of!(Header, target_pid) as u64, process.pid() as u32)?;
     let child = Va(regions.private.0 + offset_of!(Private, child) as u64);
-    stopped.write(child, &Private::ADOPTED.to_ne_bytes())?;
-    Ok(own)
-}
-
-fn copy_head(stopped: &Stopped, regions: &Regions, to: &View) -> Result<(), SessionError> {
-    let (layout, process, at) = (&regions.layout, stopped.process(), regions.shared_va.0);
-    let count = |field: usize| process.read_pod::<u32>(Va(at + field as u64)).map(u64::from);
-    let sites = count(offset_of!(Header, journal_len))?.min(layout.journal_cap);
-    let parts = [(0, size_of::<Header>() as u64), (layout.journal_off, sites * size_of::<JournalEntry>() as u64)];
-    for (offset, len) in parts {
-        let mut bytes = vec![0; len as usize];
-        process.read(Va(at + offset), &mut bytes)?;
-        to.write(offset, &bytes);
-    }
-    let listed = count(offset_of!(Header, maps_len))?.min(layout.maps_cap);
-    let entries: Vec<MapEntry> = discovery::read_array(process, Va(at + layout.maps_off), listed)?;
-    // Shadow stacks that the parent had to grow may have come later.
-    for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind != MapKind::Grown as u32) {
-        to.write(layout.maps_off + (index * size_of::<MapEntry>()) as u64, crate::memory::raw::bytes_of(entry));
-    }
-    to.write(offset_of!(Header, target_pid) as u64, &process.pid().to_ne_bytes());
-    Ok(())
+    process.write(child, &Private::ADOPTED.to_ne_bytes())?;
+    Ok(head)
 }

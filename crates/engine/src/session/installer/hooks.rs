@@ -61,7 +61,7 @@ impl Installer {
         }
         let (planned, mut hooks) = self.protect_returns(planned, process, objects)?;
         let traps = |p: &Planned| p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps);
-        let before = self.regions.as_ref().is_some_and(|r| r.signals() & TRAPS != 0);
+        let before = self.regions.as_ref().map_or(Ok(0), Regions::signals)? & TRAPS != 0;
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
         let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
@@ -186,7 +186,7 @@ impl Installer {
         let process = hold.process();
         let look = || Others::of(&process, &mappings(&process)?, Some(regions.shared_va));
         self.others = look()?;
-        if self.has_lost_signals(regions) || self.beside_owner {
+        if self.has_lost_signals(regions)? || self.beside_owner {
             return Ok(true);
         }
         release::finish(hold, regions.shared_va, &regions.room())?;
@@ -200,7 +200,8 @@ impl Installer {
     /// Signals that another session has taken from this one may be had again later, with new
     /// guards.
     pub(super) fn forget_guards(&mut self) {
-        if self.regions.as_ref().is_some_and(|regions| self.has_lost_signals(regions)) {
+        let lost = |regions| self.has_lost_signals(regions).unwrap_or(false);
+        if self.regions.as_ref().is_some_and(lost) {
             self.hooked.retain(|(purpose, _)| *purpose != GUARDS);
             self.own.retain(|range| !self.guards.contains(range));
             self.live.retain(|site| !self.guards.iter().any(|range| range.start == *site));
@@ -209,8 +210,8 @@ impl Installer {
     }
 
     /// There were guards, and another session needs the signals: see [`crate::patch::release`].
-    fn has_lost_signals(&self, regions: &Regions) -> bool {
-        !self.guards.is_empty() && regions.signals() == 0
+    fn has_lost_signals(&self, regions: &Regions) -> Result<bool, SessionError> {
+        Ok(!self.guards.is_empty() && regions.signals()? == 0)
     }
 
     /// Are all system calls guarded, or going to be, that could block signals?

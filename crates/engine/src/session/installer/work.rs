@@ -90,7 +90,7 @@ impl Installer {
         regions.detours.shown |= guarded && self.faults != 0;
         let wanted = self.wanted_signals(guarded, reads);
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted, &self.others)?;
-        if regions.signals() != 0 {
+        if regions.signals()? != 0 {
             self.guards.extend(guards);
         }
         self.note_unwatched(&jobs, &outcomes, &unwinders);

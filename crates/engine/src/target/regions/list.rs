@@ -1,7 +1,6 @@
 //! The list of mappings in the shared region, and memory that is mapped by it.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{CallError, Mapping, Process, Stopped};
@@ -10,39 +9,38 @@ use sidestep_wire::{MapEntry, MapKind};
 use crate::error::SessionError;
 use crate::memory::layout::Layout;
 use crate::memory::raw::bytes_of;
-use crate::memory::view::View;
+use crate::target::regions::Head;
 use crate::target::remote::{Remote, mappings, stopped_mappings, used};
 use crate::target::space;
 
 /// The list of mappings in the shared region.
 pub(super) struct List<'a> {
-    pub shared: &'a View,
+    pub head: &'a Head,
     pub layout: &'a Layout,
 }
 
 impl List<'_> {
     /// Gives the index of the entry.
     pub fn add(&self, at: Va, len: u64, kind: MapKind) -> Result<u64, SessionError> {
-        let count = self.shared.u32(at!(maps_len));
-        let index = u64::from(count.load(Ordering::Acquire));
+        let index = u64::from(self.head.u32(at!(maps_len))?);
         if index >= self.layout.maps_cap {
             return Err(SessionError::TooMany { what: "mappings" });
         }
         if self.layout.max_memory != u64::MAX {
-            let all: Vec<MapEntry> = self.shared.read_array(self.layout.maps_off, index);
+            let all: Vec<MapEntry> = self.head.read_array(self.layout.maps_off, index)?;
             let needed = all.iter().fold(len, |sum, entry| sum.saturating_add(entry.len));
             if needed > self.layout.max_memory {
                 return Err(SessionError::MemoryLimit { needed, limit: self.layout.max_memory });
             }
         }
         let entry = MapEntry { addr: at.0, len, kind: kind as u32, pad: 0 };
-        self.write(index, &entry);
-        count.store(index as u32 + 1, Ordering::Release);
+        self.write(index, &entry)?;
+        self.head.set_u32(at!(maps_len), index as u32 + 1)?;
         Ok(index)
     }
 
-    fn write(&self, index: u64, entry: &MapEntry) {
-        self.shared.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(entry));
+    fn write(&self, index: u64, entry: &MapEntry) -> Result<(), SessionError> {
+        self.head.write(self.layout.maps_off + index * size_of::<MapEntry>() as u64, bytes_of(entry))
     }
 
     /// Maps memory. It is listed before it is there: if we died in between, what is not listed
@@ -65,7 +63,7 @@ impl List<'_> {
         let mapped = if is_code { remote.map_code(at, len) } else { remote.map_data(at, len) };
         if let Err(CallError::Errno { errno: libc::EEXIST, .. }) = mapped {
             // What is there is the program's, and stays when we go.
-            self.write(index, &MapEntry::default());
+            self.write(index, &MapEntry::default())?;
         }
         Ok(mapped?)
     }

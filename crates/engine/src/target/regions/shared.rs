@@ -11,6 +11,7 @@ use crate::memory::layout::Layout;
 use crate::memory::raw::bytes_of;
 use crate::memory::view::View;
 use crate::target::discovery::MEMFD_LINK;
+use crate::target::regions::Head;
 use crate::target::remote::{Remote, mappings, stopped_mappings, used};
 use crate::target::space;
 
@@ -30,7 +31,7 @@ pub(super) fn map_shared(
     stopped: &mut Stopped,
     layout: &Layout,
     common: Option<&View>,
-) -> Result<(Va, View), SessionError> {
+) -> Result<(Head, View), SessionError> {
     let pid = stopped.process().pid();
     let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
     let at = unused_stack(stopped).ok_or(SessionError::NoStack { pid })?;
@@ -48,13 +49,11 @@ pub(super) fn map_shared(
         let at = remote.map_shared(aside, fd, Len(layout.shared_len))?;
         Ok((at, view))
     });
-    let over = match (theirs, &mapped) {
-        (Some(theirs), Ok((at, _))) => {
-            let at = Va(at.0 + layout.common_off);
-            remote.map_over(at, theirs, layout.common_off, Len(layout.shared_len))
-        }
-        _ => Ok(()),
-    };
+    let over = mapped.as_ref().map_or(Ok(()), |(at, _)| {
+        remote.map_head(*at, fd, Len(layout.common_off))?;
+        let common_at = Va(at.0 + layout.common_off);
+        theirs.map_or(Ok(()), |fd| remote.map_over(common_at, fd, layout.common_off, Len(layout.shared_len)))
+    });
     remote.close(fd)?;
     theirs.map_or(Ok(()), |fd| remote.close(fd))?;
     let (shared_va, shared) = mapped?;
@@ -64,16 +63,16 @@ pub(super) fn map_shared(
         Remote(stopped).unmap(shared_va, Len(layout.shared_len))?;
         return Err(error);
     }
-    let header = HeaderWriter { shared: &shared };
-    header.u32(at!(version), VERSION);
-    header.u32(at!(controller_pid), std::process::id());
-    header.u32(at!(target_pid), pid as u32);
-    header.u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0));
-    header.u64(at!(total_len), layout.shared_len);
-    header.u64(at!(shared_va), shared_va.0);
-    header.shared.write(at!(layout), bytes_of(&layout.shared()));
-    header.u64(at!(magic), MAGIC);
-    Ok((shared_va, shared))
+    let head = Head { process: stopped.process().clone(), at: shared_va };
+    head.set_u32(at!(version), VERSION)?;
+    head.set_u32(at!(controller_pid), std::process::id())?;
+    head.set_u32(at!(target_pid), pid as u32)?;
+    head.set_u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0))?;
+    head.set_u64(at!(total_len), layout.shared_len)?;
+    head.set_u64(at!(shared_va), shared_va.0)?;
+    head.write(at!(layout), bytes_of(&layout.shared()))?;
+    head.set_u64(at!(magic), MAGIC)?;
+    Ok((head, shared))
 }
 
 /// Is this what the controller has, at these offsets? A process with the target's table of
@@ -90,18 +89,4 @@ fn is_mapped(stopped: &Stopped, at: Va, parts: &[(u64, Option<&View>)]) -> Resul
         }
     }
     Ok(())
-}
-
-pub(super) struct HeaderWriter<'a> {
-    pub shared: &'a View,
-}
-
-impl HeaderWriter<'_> {
-    pub fn u32(&self, off: u64, value: u32) {
-        self.shared.write(off, &value.to_ne_bytes());
-    }
-
-    pub fn u64(&self, off: u64, value: u64) {
-        self.shared.write(off, &value.to_ne_bytes());
-    }
 }
