@@ -7,12 +7,12 @@
 
 static int take(const char *pid)
 {
-    char line[512], path[128];
+    char line[512], path[128], access[8];
     unsigned long start, end;
     snprintf(path, sizeof path, "/proc/%s/maps", pid);
     FILE *f = fopen(path, "r");
     while (f && fgets(line, sizeof line, f)) {
-        if (!strstr(line, "/memfd:sidestep") || sscanf(line, "%lx-%lx", &start, &end) != 2)
+        if (!strstr(line, "/memfd:sidestep") || sscanf(line, "%lx-%lx %7s", &start, &end, access) != 3 || !strchr(access, 's'))
             continue;
         fclose(f);
         snprintf(path, sizeof path, "/proc/%s/map_files/%lx-%lx", pid, start, end);

@@ -15,9 +15,11 @@ use crate::memory::Agent;
 const LOOK: u64 = 100_000_000;
 /// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
-/// After so many looks, ten minutes, nobody waits any longer: another process of the session can
-/// give signs of life, too.
-const MOST_LOOKS: u32 = 6000;
+/// After looks of so much nobody waits any longer: another process of the session can give signs of
+/// life, too. One for which the time was waited counts [`WAITED`]: 36,000 of them are an hour.
+const MOST: u64 = 36_000 * WAITED;
+/// See [`MOST`].
+const WAITED: u64 = 1000;
 
 /// The process is about to execute another program, if it does: the controller follows it there, if
 /// it follows children, and the program gets its mask back.
@@ -73,11 +75,12 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
         if looks == LOOKS {
             bell.listens.store(0, Ordering::Release);
         }
-        if bell.listens.load(Ordering::Acquire) == 0 || all == MOST_LOOKS {
+        if bell.listens.load(Ordering::Acquire) == 0 || all > MOST {
             break false;
         }
         all += 1;
         if !kernel::wait(&bell.answered, answered, LOOK) {
+            all += WAITED;
             looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
     };
@@ -88,8 +91,9 @@ fn ask(bell: &Bell, question: Question, path: u64) -> bool {
 
 /// One thread asks at a time. One that was killed meanwhile has had its turn.
 fn take_turn(bell: &Bell, tid: u32) -> bool {
-    let (mut looks, mut last, mut sign) = (0, 0, 0);
-    for _ in 0..MOST_LOOKS {
+    let (mut looks, mut last, mut sign, mut all) = (0, 0, 0, 0);
+    while all <= MOST {
+        all += 1;
         let holder = match bell.turn.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return true,
             Err(holder) => holder,
@@ -104,6 +108,7 @@ fn take_turn(bell: &Bell, tid: u32) -> bool {
             return false;
         }
         if !kernel::wait(&bell.turn, holder, LOOK) {
+            all += WAITED;
             looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
         }
     }

@@ -109,13 +109,14 @@ impl Regions {
             hold.stopped("seccomp filters", |stopped| seccomp::check(stopped, extra))?;
         }
         // A few calls in each pause, and none that can wait.
-        let (head, shared) = hold.stopped("shared memory", |stopped| {
+        let is_first = common.is_none();
+        let (head, common) = hold.stopped("shared memory", |stopped| {
             if let Some(tid) = stopped.dispatching() {
                 return Err(SessionError::Dispatch { pid: process.pid(), tid });
             }
-            let (head, shared) = map_shared(stopped, &layout, common.map(|view| &**view))?;
+            let (head, common) = map_shared(stopped, &layout, common)?;
             List { head: &head, layout: &layout }.add(head.at, layout.shared_len, MapKind::Shared)?;
-            Ok((head, shared))
+            Ok((head, common))
         })?;
         let shared_va = head.at;
         let list = List { head: &head, layout: &layout };
@@ -138,11 +139,9 @@ impl Regions {
             Ok((lookup, !changes_pointer && self_pointers(stopped)))
         })?;
         let pid = process.own_id() as u32;
-        let shared = Arc::new(shared);
-        if common.is_none() {
-            maps::init(&shared, &layout, &maps);
+        if is_first {
+            maps::init(&common, &layout, &maps);
         }
-        let common = common.unwrap_or(&shared).clone();
         // The agent, behind it a page of process-wide code, and the programs. It has no mutable
         // statics, so all is read-execute.
         let shapes = Va(private.0 + layout.shapes_off);

@@ -70,15 +70,8 @@ impl Remote<'_> {
         self.mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)
     }
 
-    /// Maps a part of a memfd shared, from `offset` to its end at `len`, over what is at `at` of an
-    /// earlier mapping.
-    pub fn map_over(&mut self, at: Va, fd: i32, offset: u64, len: Len) -> Result<(), CallError> {
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        self.mmap(at.0, Len(len.0 - offset), libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset).map(drop)
-    }
-
-    /// Maps the start of a memfd privately, over the start of an earlier mapping: the process has a
-    /// copy of what is written there.
+    /// Maps a whole memfd privately, over the start of an earlier mapping: what is written there is
+    /// the process's own.
     pub fn map_head(&mut self, at: Va, fd: i32, len: Len) -> Result<(), CallError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
         self.mmap(at.0, len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0).map(drop)

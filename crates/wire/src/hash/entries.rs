@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::{Found, GENERATION, HEAD, MARK, REFERENCED, Table, USED, Words, index_of, refer, replace};
+use super::{Found, GENERATION, HEAD, Hand, MARK, REFERENCED, Table, USED, Words, index_of, refer, replace};
 
 /// Most entries that are looked at to find one that may be dropped.
 const HAND_STEPS: usize = 128;
@@ -18,12 +18,12 @@ impl<'a> Table<'a> {
         (found.generation & USED != 0).then_some(Held { table: self, index })
     }
 
-    /// Puts key and value into an entry that nobody else has, `new` or a free one.
+    /// Puts key and value into an entry that nobody else has, the hand's or a free one.
     #[inline(never)]
-    pub(super) fn filled(&self, new: &mut Option<Found>, key: &impl Words, value: &impl Words) -> Option<Found> {
-        if new.is_none() {
+    pub(super) fn filled(&self, hand: &mut Hand, key: &impl Words, value: &impl Words) -> Option<Found> {
+        if hand.new.is_none() {
             let entry = self.take().or_else(|| {
-                self.clean();
+                self.clean(&mut hand.left);
                 self.take()
             })?;
             // The new generation first, so that a copy that is being made is seen to be wrong.
@@ -38,22 +38,22 @@ impl<'a> Table<'a> {
             for word in 0..self.value_words {
                 self.words.get(at + self.key_words + word)?.store(value.word(word), Ordering::Relaxed);
             }
-            *new = self.found(entry);
+            hand.new = self.found(entry);
         }
-        *new
+        hand.new
     }
 
     /// One more key, if there may be one.
     #[cold]
     #[inline]
-    pub(super) fn count_up(&self) -> bool {
+    pub(super) fn count_up(&self, left: &mut u64) -> bool {
         let most = u64::from(self.desc.max_entries);
         for _ in 0..HAND_STEPS {
             let up = |count: u64| (count < most).then(|| count + 1);
             if self.live.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, up).is_ok() {
                 return true;
             }
-            if !self.desc.is_lru() || !self.evict() {
+            if !self.desc.is_lru() || !self.evict(left) {
                 return false;
             }
         }
@@ -63,7 +63,7 @@ impl<'a> Table<'a> {
     /// Drops an entry that was not looked up since the hand came by last.
     #[cold]
     #[inline]
-    pub(super) fn evict(&self) -> bool {
+    pub(super) fn evict(&self, left: &mut u64) -> bool {
         let entries = self.fresh();
         for step in 0..HAND_STEPS {
             let Some(index) = self.live.hand.fetch_add(1, Ordering::Relaxed).checked_rem(entries) else { return false };
@@ -77,10 +77,12 @@ impl<'a> Table<'a> {
                 continue;
             }
             let key = Held { table: self, index };
-            let place = self.find(&key);
+            let place = self.find(&key, left);
             let Some(place) = &place else { return false };
             match &place.found {
-                Some((found, next)) if found.index == index && self.remove(place, index, *next, &key) => return true,
+                Some((found, next)) if found.index == index && self.remove(place, index, *next, &key, left) => {
+                    return true;
+                }
                 _ => {}
             }
         }
@@ -90,12 +92,12 @@ impl<'a> Table<'a> {
     /// Takes marked entries out of some chains, after threads that were interrupted for ever.
     #[cold]
     #[inline]
-    pub(super) fn clean(&self) {
+    pub(super) fn clean(&self, left: &mut u64) {
         let Some(buckets) = u64::from(self.desc.buckets).checked_sub(1) else { return };
         let first = self.live.hand.fetch_add(CLEANED, Ordering::Relaxed);
         for bucket in first..first.wrapping_add(CLEANED) {
             if let Some(head) = self.words.get((bucket & buckets) as usize) {
-                let _ = self.search(head, None::<&()>);
+                let _ = self.search(head, None::<&()>, left);
             }
         }
     }

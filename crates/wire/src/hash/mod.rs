@@ -52,9 +52,9 @@ const REFERENCED: u64 = 2;
 /// Added to a state for a new generation.
 const GENERATION: u64 = 4;
 
-/// Most rounds of a search or a change in which others were faster each time. Among so many one
-/// succeeds, unless somebody writes to the table what does not belong there.
-const ROUNDS: u32 = 1024;
+/// Most steps of an operation, besides some for each entry of the table. Among so many others are
+/// not faster each time, unless somebody writes to the table what does not belong there.
+const STEPS: u64 = 1 << 18;
 
 /// Words of an entry before its key.
 const HEAD: usize = 2;
@@ -120,6 +120,8 @@ struct Hand {
     counted: bool,
     /// The generation of the entry that an attempt gives.
     generation: u64,
+    /// Steps that are left.
+    left: u64,
 }
 
 impl Hand {
@@ -129,6 +131,13 @@ impl Hand {
         self.new = None;
         self.generation = found.generation;
         Some(Ok(found.index))
+    }
+
+    /// The new entry is in the table already: somebody else has made it free.
+    #[inline]
+    fn refuse(&mut self) -> Result<u64, MapError> {
+        self.new = None;
+        Err(MapError::Full)
     }
 }
 
@@ -178,7 +187,7 @@ impl<'a> Table<'a> {
     pub fn lookup(&self, key: &impl Words) -> Option<Found> {
         let found = match self.first(key) {
             Some(found) => found,
-            None => self.find(key)?.found?.0,
+            None => self.find(key, &mut self.patience())?.found?.0,
         };
         if self.desc.is_lru() {
             let state = self.state(found.index)?;
@@ -221,15 +230,11 @@ impl<'a> Table<'a> {
         if flags > EXIST {
             return Err(MapError::Invalid);
         }
-        let mut hand = Hand { new: None, counted: false, generation: 0 };
-        let mut rounds = 0;
+        let mut hand = Hand { new: None, counted: false, generation: 0, left: self.patience() };
+        // Without any steps left the search finds nothing.
         let result = loop {
             if let Some(result) = self.attempt(key, value, flags, &mut hand) {
                 break result;
-            }
-            rounds += 1;
-            if rounds == ROUNDS {
-                break Err(MapError::Full);
             }
         };
         if let Some(unused) = hand.new {
@@ -259,7 +264,7 @@ impl<'a> Table<'a> {
         flags: u64,
         hand: &mut Hand,
     ) -> Option<Result<u64, MapError>> {
-        let place = self.find(key);
+        let place = self.find(key, &mut hand.left);
         let Some(place) = &place else { return Some(Err(MapError::Full)) };
         match &place.found {
             Some(_) if flags == NO_EXIST => Some(Err(MapError::Exists)),
@@ -279,15 +284,15 @@ impl<'a> Table<'a> {
     /// [`MapError::Missing`].
     #[inline(never)]
     pub fn delete(&self, key: &impl Words) -> Result<(), MapError> {
-        for _ in 0..ROUNDS {
-            let place = self.find(key);
-            let Some(place) = &place else { break };
-            let Some((found, next)) = &place.found else { break };
-            if self.remove(place, found.index, *next, key) {
+        let mut left = self.patience();
+        loop {
+            let place = self.find(key, &mut left);
+            let Some(place) = &place else { return Err(MapError::Missing) };
+            let Some((found, next)) = &place.found else { return Err(MapError::Missing) };
+            if self.remove(place, found.index, *next, key, &mut left) {
                 return Ok(());
             }
         }
-        Err(MapError::Missing)
     }
 
     /// Removes all keys that were there at the beginning.
@@ -295,10 +300,11 @@ impl<'a> Table<'a> {
     pub fn clear(&self) {
         for index in 0..self.fresh() {
             let Some(key) = self.key(index) else { continue };
-            while let Some(place) = self.find(&key) {
+            let mut left = self.patience();
+            while let Some(place) = self.find(&key, &mut left) {
                 match place.found {
                     Some((found, next)) if found.index == index => {
-                        if self.remove(&place, index, next, &key) {
+                        if self.remove(&place, index, next, &key, &mut left) {
                             break;
                         }
                     }
@@ -347,11 +353,11 @@ impl<'a> Table<'a> {
     }
 
     #[inline]
-    fn remove(&self, place: &Place<'_>, index: u64, next: u64, key: &impl Words) -> bool {
+    fn remove(&self, place: &Place<'_>, index: u64, next: u64, key: &impl Words, left: &mut u64) -> bool {
         let removed = self.replace_next(index, next, refer(index_of(next), MARK, next));
         if removed {
             self.live.count.fetch_sub(1, Ordering::Relaxed);
-            self.unlink(place, index, index_of(next), key);
+            self.unlink(place, index, index_of(next), key, left);
         }
         removed
     }
@@ -367,12 +373,15 @@ impl<'a> Table<'a> {
         key: &impl Words,
         value: &impl Words,
     ) -> Option<Result<u64, MapError>> {
-        let Some(found) = self.filled(&mut hand.new, key, value) else { return Some(Err(MapError::Full)) };
+        let Some(found) = self.filled(hand, key, value) else { return Some(Err(MapError::Full)) };
+        if found.index == old.index {
+            return Some(hand.refuse());
+        }
         self.set_next(found.index, index_of(next));
         if !self.replace_next(old.index, next, refer(Some(found.index), MARK, next)) {
             return None;
         }
-        self.unlink(place, old.index, Some(found.index), key);
+        self.unlink(place, old.index, Some(found.index), key, &mut hand.left);
         hand.give(&found)
     }
 
@@ -385,11 +394,14 @@ impl<'a> Table<'a> {
         key: &impl Words,
         value: &impl Words,
     ) -> Option<Result<u64, MapError>> {
-        hand.counted = hand.counted || self.count_up();
+        hand.counted = hand.counted || self.count_up(&mut hand.left);
         if !hand.counted {
             return Some(Err(MapError::Full));
         }
-        let Some(found) = self.filled(&mut hand.new, key, value) else { return Some(Err(MapError::Full)) };
+        let Some(found) = self.filled(hand, key, value) else { return Some(Err(MapError::Full)) };
+        if self.next(found.index).is_some_and(|next| core::ptr::eq(next, place.at)) {
+            return Some(hand.refuse());
+        }
         self.set_next(found.index, None);
         if !replace(place.at, place.reference, refer(Some(found.index), 0, place.reference)) {
             return None;
@@ -400,27 +412,34 @@ impl<'a> Table<'a> {
 
     /// Takes a marked entry out of its chain: at once, or by another search.
     #[inline(never)]
-    fn unlink(&self, place: &Place<'_>, index: u64, next: Option<u64>, key: &impl Words) {
+    fn unlink(&self, place: &Place<'_>, index: u64, next: Option<u64>, key: &impl Words, left: &mut u64) {
         if replace(place.at, place.reference, refer(next, 0, place.reference)) {
             self.release(index);
         } else {
-            let _ = self.find(key);
+            let _ = self.find(key, left);
         }
     }
 
-    /// Michael's `Find`. `None`: the chain is longer than there are entries, or changes all the
-    /// time, so somebody else has written to the table.
+    /// The steps of an operation.
     #[inline]
-    fn find(&self, key: &impl Words) -> Option<Place<'a>> {
-        self.search(self.bucket_of(key)?, Some(key))
+    fn patience(&self) -> u64 {
+        STEPS + 4 * u64::from(self.desc.capacity)
+    }
+
+    /// Michael's `Find`. `None`: the chain is longer than there are entries, or changes all the
+    /// time, so somebody else has written to the table. Each step is taken from `left`.
+    #[inline]
+    fn find(&self, key: &impl Words, left: &mut u64) -> Option<Place<'a>> {
+        self.search(self.bucket_of(key)?, Some(key), left)
     }
 
     #[inline(never)]
-    fn search(&self, head: &'a AtomicU64, key: Option<&impl Words>) -> Option<Place<'a>> {
-        'again: for _ in 0..ROUNDS {
+    fn search(&self, head: &'a AtomicU64, key: Option<&impl Words>, left: &mut u64) -> Option<Place<'a>> {
+        'again: loop {
             let mut at = head;
             let mut reference = at.load(Ordering::Acquire);
             for _ in 0..=self.desc.capacity {
+                *left = left.checked_sub(1)?;
                 let Some(index) = index_of(reference) else { return Some(Place { at, reference, found: None }) };
                 let next_at = self.next(index)?;
                 let next = next_at.load(Ordering::Acquire);
@@ -447,7 +466,6 @@ impl<'a> Table<'a> {
             }
             return None;
         }
-        None
     }
 
     #[inline]

@@ -99,6 +99,10 @@ impl Session {
     /// that needs probes of ours, return addresses stay as they are instead.
     fn protect_child(&mut self, pid: i32, mut inherited: Installer, wanted: &SessionSpec) -> Result<(), SessionError> {
         let process = switch::open(pid)?;
+        if let Some(regions) = inherited.regions_mut() {
+            // The parent may have ended.
+            regions.head.process = process.clone();
+        }
         let (_, hooks) = inherited.plan(Vec::new(), &process, &mut wanted.objects.borrow_mut(), &mut || {})?;
         let unwinder = hooks.iter().find(|hook| hook.is_unwinder());
         let unwinder = unwinder.map(|hook| format!("{} unwinds", hook.planned.matched.object.path().display()));

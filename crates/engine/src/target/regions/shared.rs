@@ -1,6 +1,7 @@
 //! The shared region, from nothing to a header that any controller finds.
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use sidestep_isa::{Len, Va};
 use sidestep_sys::{HAND_OVER_LEN, Mapping, Stopped};
@@ -27,37 +28,45 @@ fn unused_stack(stopped: &Stopped) -> Option<Va> {
 
 /// Maps the shared region, whose header then says what any controller needs to find the list of
 /// mappings. If the session has processes already, their `common` memory becomes the end of it.
+/// Gives a view of that end, too.
 pub(super) fn map_shared(
     stopped: &mut Stopped,
     layout: &Layout,
-    common: Option<&View>,
-) -> Result<(Head, View), SessionError> {
+    common: Option<&Arc<View>>,
+) -> Result<(Head, Arc<View>), SessionError> {
     let pid = stopped.process().pid();
     let name = [MEMFD_NAME.as_bytes(), &[0]].concat();
     let at = unused_stack(stopped).ok_or(SessionError::NoStack { pid })?;
     let mut old = vec![0; name.len().max(HAND_OVER_LEN)];
     stopped.read(at, &mut old)?;
-    let theirs = common.and_then(View::file).map(|file| stopped.hand_over(file, at)).transpose();
-    let fd = stopped.write(at, &name).map_err(SessionError::from).and_then(|()| Ok(Remote(stopped).memfd(at)?));
+    let theirs = common.and_then(|view| view.file()).map(|file| stopped.hand_over(file, at)).transpose();
+    let made = stopped.write(at, &name).map_err(SessionError::from).and_then(|()| {
+        let mut remote = Remote(stopped);
+        // The head has a file of its own: whoever has what is shared mapped can map all of that
+        // file.
+        let head = remote.memfd(at)?;
+        let new = matches!(theirs, Ok(None)).then(|| remote.memfd(at)).transpose();
+        if new.is_err() {
+            remote.close(head)?;
+        }
+        Ok((head, new?))
+    });
     stopped.write(at, &old)?;
-    let (theirs, fd) = (theirs?, fd?);
-    let own_len = if theirs.is_some() { layout.common_off } else { layout.shared_len };
+    let (theirs, (head_fd, new)) = (theirs?, made?);
+    let common_fd = new.or(theirs).unwrap_or(head_fd);
     let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
+    let view = |fd, len| View::from_target_fd(pid, fd, len).map_err(SessionError::from);
+    let views = view(head_fd, layout.common_off)
+        .and_then(|head| Ok((head, new.map(|fd| view(fd, layout.shared_len)).transpose()?)));
     let mut remote = Remote(stopped);
     // Without a header no controller would find the mapping: it is made when there is room for one.
-    let mapped = View::from_target_fd(pid, fd, own_len).map_err(SessionError::from).and_then(|view| {
-        let at = remote.map_shared(aside, fd, Len(layout.shared_len))?;
-        Ok((at, view))
-    });
-    let over = mapped.as_ref().map_or(Ok(()), |(at, _)| {
-        remote.map_head(*at, fd, Len(layout.common_off))?;
-        let common_at = Va(at.0 + layout.common_off);
-        theirs.map_or(Ok(()), |fd| remote.map_over(common_at, fd, layout.common_off, Len(layout.shared_len)))
-    });
-    remote.close(fd)?;
-    theirs.map_or(Ok(()), |fd| remote.close(fd))?;
-    let (shared_va, shared) = mapped?;
-    let parts = [(0, Some(&shared)), (layout.common_off, common.filter(|_| theirs.is_some()))];
+    let mapped = views.and_then(|views| Ok((remote.map_shared(aside, common_fd, Len(layout.shared_len))?, views)));
+    let over = mapped.as_ref().map_or(Ok(()), |(at, _)| remote.map_head(*at, head_fd, Len(layout.common_off)));
+    remote.close(head_fd)?;
+    new.or(theirs).map_or(Ok(()), |fd| remote.close(fd))?;
+    let (shared_va, (head_view, new)) = mapped?;
+    let common = new.map(Arc::new).or_else(|| common.cloned()).ok_or(SessionError::Exchanged { pid })?;
+    let parts = [(0, &head_view), (layout.common_off, &*common)];
     let checked = over.map_err(SessionError::from).and_then(|()| is_mapped(stopped, shared_va, &parts));
     if let Err(error) = checked {
         Remote(stopped).unmap(shared_va, Len(layout.shared_len))?;
@@ -72,15 +81,15 @@ pub(super) fn map_shared(
     head.set_u64(at!(shared_va), shared_va.0)?;
     head.write(at!(layout), bytes_of(&layout.shared()))?;
     head.set_u64(at!(magic), MAGIC)?;
-    Ok((head, shared))
+    Ok((head, common))
 }
 
 /// Is this what the controller has, at these offsets? A process with the target's table of
 /// descriptors may have put another file in the place of the one that was to be mapped.
-fn is_mapped(stopped: &Stopped, at: Va, parts: &[(u64, Option<&View>)]) -> Result<(), SessionError> {
+fn is_mapped(stopped: &Stopped, at: Va, parts: &[(u64, &View)]) -> Result<(), SessionError> {
     let maps = mappings(stopped.process())?;
     for (offset, view) in parts {
-        let Some(file) = view.and_then(View::file) else { continue };
+        let Some(file) = view.file() else { continue };
         let inode = file.metadata().map_err(|source| SessionError::Watch { source })?.ino();
         let there = maps.iter().find(|m| m.contains(Va(at.0 + offset)));
         let is_it = |m: &&Mapping| m.inode == inode && m.name.to_string_lossy().starts_with(MEMFD_LINK);
