@@ -190,7 +190,7 @@ impl Agent {
         self.private().child.load(Ordering::Relaxed) != 0
     }
 
-    /// And is the header its parent's, so that it leaves alone what that says?
+    /// And does the header, a copy, name its parent, so that it is left as it is?
     #[must_use]
     pub fn borrows_header(&self) -> bool {
         !matches!(self.private().child.load(Ordering::Relaxed), 0 | Private::ADOPTED)

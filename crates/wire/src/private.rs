@@ -67,9 +67,8 @@ pub struct Private {
     pub tsc_mult: u64,
     /// States handed out in this process.
     pub states_used: AtomicU32,
-    /// 1 in a forked child once it has noticed: nothing of what belongs to the process that the
-    /// header is for is written any more; nor, unless children are followed, anything else that is
-    /// shared. [`Private::ADOPTED`].
+    /// 1 in a forked child once it has noticed: nothing is written to its copy of the header; nor,
+    /// unless children are followed, to what is shared. [`Private::ADOPTED`].
     pub child: AtomicU32,
     /// Process id of the target in its own pid namespace; of a forked child since it has noticed.
     /// Code that runs with another one is a child that shares our memory until it executes a
@@ -122,7 +121,7 @@ impl GoroutineCall {
 }
 
 impl Private {
-    /// `child` in a forked child that has been given a header of its own.
+    /// `child` in a forked child whose header names it.
     pub const ADOPTED: u32 = 2;
 }
 

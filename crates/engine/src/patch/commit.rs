@@ -400,7 +400,7 @@ impl Regions {
         self.head.set_u32(self.entry_off(index) + offset_of!(JournalEntry, newest) as u64, 0)
     }
 
-    /// Where it is in the shared region.
+    /// Where an entry of the journal is in the head.
     pub fn entry_off(&self, index: u64) -> u64 {
         self.layout.journal_off + index * size_of::<JournalEntry>() as u64
     }

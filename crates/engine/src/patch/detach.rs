@@ -216,8 +216,7 @@ fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
     let (mut journal, maps) = (found.journal(process)?, mappings(process)?);
     let child = found.is_child(process);
     if child {
-        // What the journal says of sites that are not patched is about its parent now, not when it
-        // was forked. Nor which of them were blocked.
+        // It may have been forked between the change of a site and that of its entry.
         journal = found.entries(process)?;
         for entry in &mut journal {
             entry.disabled = 1;
@@ -378,8 +377,7 @@ fn lower(
     others: &Others,
     journal: &Journal,
 ) -> Result<(), SessionError> {
-    // A forked child has its own semaphores, but no journal of its own: they were raised when it
-    // was forked.
+    // A forked child has its own semaphores: they were raised when it was forked.
     let child = found.is_child(stopped.process());
     let written = journal.written.iter().map(|index| (*index, &journal.entries[*index]));
     let process = stopped.process().clone();

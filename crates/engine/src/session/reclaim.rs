@@ -3,8 +3,8 @@
 //! about to be added: then all threads stand for a moment, and are looked at as a detach does, but
 //! nobody is moved. What somebody is in, or comes back to, stays for the next time.
 //!
-//! A forked child has copies of the detours, and the journal says what was patched in it when it
-//! was forked. So while there is one, nothing is taken back. It is looked for after the threads
+//! A forked child has copies of the detours, whose hits are counted in what is common. So while
+//! there is one, nothing is taken back. It is looked for after the threads
 //! have stood: one that comes later has nothing of what was removed.
 
 use std::collections::{BTreeMap, HashSet};

@@ -258,7 +258,7 @@ impl Found {
     }
 
     /// Is the private region there? Not yet, or not any more, if a controller died while it mapped
-    /// or unmapped. (The header cannot say: forked children share it.)
+    /// or unmapped. (The header is written at another moment.)
     pub fn has_private(&self, process: &Process) -> bool {
         self.private_va != Va(0)
             && process.read_pod::<u64>(self.private_va).is_ok_and(|shared| shared == self.shared_va.0)
@@ -275,8 +275,8 @@ impl Found {
         Ok(entries.into_iter().map(JournalEntry::checked).collect())
     }
 
-    /// Is this a process that was forked from the one that the session is for? It shares the
-    /// region, and changes nothing there.
+    /// Is this a process that was forked from the one that the session is for? It has a copy of the
+    /// head, which says what its parent had then.
     pub fn is_child(&self, process: &Process) -> bool {
         self.target_pid != process.pid()
     }

@@ -133,7 +133,8 @@ impl Hand {
         Some(Ok(found.index))
     }
 
-    /// The new entry is in the table already: somebody else has made it free.
+    /// A search that began when the new entry was in this hand has found it in the table: what does
+    /// not belong there was written to the free entries.
     #[inline]
     fn refuse(&mut self) -> Result<u64, MapError> {
         self.new = None;
@@ -373,10 +374,10 @@ impl<'a> Table<'a> {
         key: &impl Words,
         value: &impl Words,
     ) -> Option<Result<u64, MapError>> {
-        let Some(found) = self.filled(hand, key, value) else { return Some(Err(MapError::Full)) };
-        if found.index == old.index {
+        if hand.new.as_ref().is_some_and(|new| new.index == old.index) {
             return Some(hand.refuse());
         }
+        let Some(found) = self.filled(hand, key, value) else { return Some(Err(MapError::Full)) };
         self.set_next(found.index, index_of(next));
         if !self.replace_next(old.index, next, refer(Some(found.index), MARK, next)) {
             return None;
@@ -398,10 +399,11 @@ impl<'a> Table<'a> {
         if !hand.counted {
             return Some(Err(MapError::Full));
         }
-        let Some(found) = self.filled(hand, key, value) else { return Some(Err(MapError::Full)) };
-        if self.next(found.index).is_some_and(|next| core::ptr::eq(next, place.at)) {
+        let own_next = hand.new.as_ref().and_then(|new| self.next(new.index));
+        if own_next.is_some_and(|next| core::ptr::eq(next, place.at)) {
             return Some(hand.refuse());
         }
+        let Some(found) = self.filled(hand, key, value) else { return Some(Err(MapError::Full)) };
         self.set_next(found.index, None);
         if !replace(place.at, place.reference, refer(Some(found.index), 0, place.reference)) {
             return None;

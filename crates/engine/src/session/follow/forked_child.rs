@@ -1,7 +1,7 @@
 //! Forked children that become processes of the session in their own right. A child has what its
 //! parent had, and needs nobody, as long as neither of them changes: code, detours and tables are
-//! its own copies, and the journal says the same of both. When one of them maps a library that is
-//! to be probed, the child gets a header, a journal and a mapping list of its own first.
+//! its own copies, and so are header, journal and list of mappings. When one of them maps a library
+//! that is to be probed, the header of the child is first made to name the child.
 
 use std::mem::offset_of;
 

@@ -1,4 +1,4 @@
-//! The list of mappings in the shared region, and memory that is mapped by it.
+//! The list of mappings in the head of a process, and memory that is mapped by it.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::target::regions::Head;
 use crate::target::remote::{Remote, mappings, stopped_mappings, used};
 use crate::target::space;
 
-/// The list of mappings in the shared region.
+/// The list of mappings.
 pub(super) struct List<'a> {
     pub head: &'a Head,
     pub layout: &'a Layout,
