@@ -141,7 +141,8 @@ impl<'a> Steps<'a> {
     fn run(&self, inject: &[&str]) -> Output {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-e", "trace=ptrace", "-o"]).arg(&self.file).args(inject).arg(path());
-        run(strace.args(self.args), LIMIT)
+        // Each of more than a thousand calls waits for strace, beside threads that compute.
+        run(strace.args(self.args), 5 * LIMIT)
     }
 
     /// Runs it to its end.
