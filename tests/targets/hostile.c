@@ -57,15 +57,18 @@ static uint64_t odd(void)
     return draw() % 3 ? all[draw() % (sizeof all / sizeof *all)] : draw() >> draw() % 64;
 }
 
+/* The status of an attacker that may not attack. */
+enum { DENIED = 77 };
 static int in_own_copy;
 
 /* The head is private memory: the attacker, a child, has a copy. */
 static void store(uint64_t off, uint64_t value, size_t n)
 {
     struct iovec own = {&value, n}, parents = {(void *)(uintptr_t)(at + off), n};
-    if (off < h.layout.common_off && !in_own_copy)
-        process_vm_writev(getppid(), &own, 1, &parents, 1, 0);
-    else
+    if (off < h.layout.common_off && !in_own_copy) {
+        if (process_vm_writev(getppid(), &own, 1, &parents, 1, 0) < 0 && errno == EPERM)
+            _exit(DENIED);
+    } else
         memcpy((void *)(uintptr_t)(at + off), &value, n);
 }
 
@@ -267,7 +270,10 @@ int main(int argc, char **argv)
             for (;; usleep(draw() % 400))
                 scribble();
         }
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        int status = 0;
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
             ;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == DENIED)
+            return DENIED;
     }
 }

@@ -4,8 +4,8 @@
 //! nobody is moved. What somebody is in, or comes back to, stays for the next time.
 //!
 //! A forked child has copies of the detours, whose hits are counted in what is common. So while
-//! there is one, nothing is taken back. It is looked for after the threads
-//! have stood: one that comes later has nothing of what was removed.
+//! there is one, nothing is taken back. It is looked for after the threads have stood: one that
+//! comes later has nothing of what was removed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;

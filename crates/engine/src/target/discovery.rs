@@ -80,7 +80,7 @@ fn regions<'a>(
     mappings: &'a [Mapping],
 ) -> impl Iterator<Item = Result<Option<Found>, SessionError>> + 'a {
     // A region begins at the begin of its file. What all processes of a session share is a part of
-    // another file in all but one of them, and has no header.
+    // another file, and has no header.
     mappings.iter().filter(|m| is_ours_at(m, 0)).map(|m| at(process, m.start))
 }
 
