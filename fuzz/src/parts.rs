@@ -20,7 +20,7 @@ use sidestep_symbols::{CompiledNames, DebugSearch, Matcher, Object, parse_maps};
 use sidestep_tests::build::target_dir;
 use sidestep_tests::random::Rng;
 use sidestep_wire::header::PATCH_MAX;
-use sidestep_wire::map::{HASH, LRU_HASH, PERCPU_HASH, STACK_TRACE};
+use sidestep_wire::map::{ANY, EXIST, HASH, LRU_HASH, NO_EXIST, PERCPU_HASH, STACK_TRACE};
 use sidestep_wire::ring::Next;
 use sidestep_wire::stacks::Stacks;
 use sidestep_wire::{JournalEntry, MapDesc, Ring, Table};
@@ -287,6 +287,14 @@ fn maps(input: &[u8]) -> bool {
         }
     }
     assert!(seen <= table.steps(), "{seen} entries");
+    // What programs of this session do with it.
+    let (key, value) = (vec![rng.of(&[0, 1, 255]); key as usize], vec![1; value as usize]);
+    for flags in [ANY, NO_EXIST, EXIST] {
+        let _ = table.update(&key.as_slice(), &value.as_slice(), flags);
+        let found = table.lookup(&key.as_slice()).map_or(0, |found| table.value_offset(&found));
+        assert!(found <= desc.data_len(), "a value at {found} of {}", desc.data_len());
+        let _ = table.delete(&key.as_slice());
+    }
     seen > 0
 }
 

@@ -318,3 +318,18 @@ os.kill(pid, 9)";
     before.assert_same(&Snapshot::of(server.pid()));
     server.finish().ok();
 }
+
+/// The process that the session began with has ended by then.
+#[test]
+fn a_daemon_that_loads_a_library_later() {
+    let program = "import os, sys, time, ctypes
+parent = os.getpid()
+if os.fork(): os._exit(0)
+while os.getppid() == parent: time.sleep(0.001)
+z = ctypes.CDLL('libz.so.1')
+for i in range(123): z.crc32(0, b'abc', 3)
+print(z.crc32(0, b'abc', 3), flush=True)";
+    let (output, report) = with_command(&["funccount", "--follow", "libz:crc32"], &["python3", "-c", program]);
+    assert_eq!((output.code(), output.stdout.trim()), (0, "891568578"), "{}", output.stderr);
+    report.assert_count("crc32", 124);
+}

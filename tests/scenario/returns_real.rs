@@ -508,3 +508,18 @@ fn unwinders_that_come_later_find_real_return_addresses() {
         }
     }
 }
+
+/// The process that the session began with has ended by then, and its child loads the unwinder.
+#[test]
+fn unwinders_that_come_to_a_child_whose_parent_has_ended() {
+    let Some(path) = target("plugged") else { return };
+    if target("libthrower.so").is_none() || target("libthrower-hidden.so").is_none() {
+        return;
+    }
+    let path = path.to_str().expect("UTF-8");
+    for way in [Way::Started, Way::Executed] {
+        for command in ["thrown_orphaned 101", "hidden_orphaned 101", "traced_orphaned 50"] {
+            watched(way, &through(path), &[path], command);
+        }
+    }
+}

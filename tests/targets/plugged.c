@@ -53,8 +53,28 @@ static long traced(long n)
     return sum;
 }
 
+/* The same in a child, whose parent has ended before. */
+static long orphaned(long (*command)(long), long n)
+{
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid != 0)
+        _exit(pid < 0);
+    while (getppid() == parent)
+        usleep(1000);
+    return command(n);
+}
+
+static long thrown_orphaned(long n) { return orphaned(thrown, n); }
+static long hidden_orphaned(long n) { return orphaned(hidden, n); }
+static long traced_orphaned(long n) { return orphaned(traced, n); }
+
 int main(int argc, char **argv)
 {
-    static const struct command commands[] = {{"thrown", thrown}, {"hidden", hidden}, {"traced", traced}, {0, 0}};
+    static const struct command commands[] = {
+        { "thrown", thrown }, { "hidden", hidden }, { "traced", traced },
+        { "thrown_orphaned", thrown_orphaned }, { "hidden_orphaned", hidden_orphaned },
+        { "traced_orphaned", traced_orphaned }, { 0 },
+    };
     return serve(argc, argv, commands);
 }

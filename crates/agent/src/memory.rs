@@ -167,20 +167,14 @@ impl Agent {
         if self.is_silent() {
             return None;
         }
-        let index = if self.borrows_header() {
-            None
-        } else {
-            let add = |used: u32| (used < self.layout().maps_cap).then_some(used + 1);
-            Some(self.header().maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?)
-        };
+        let add = |used: u32| (used < self.layout().maps_cap).then_some(used + 1);
+        let index = self.header().maps_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         // SAFETY: a new mapping anywhere.
         let at = unsafe { arch::syscall(nr::MMAP, [0, bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, NO_FD, 0]) };
         if at <= 0 {
             return None; // the list entry stays empty (kind 0)
         }
-        if let Some(index) = index {
-            self.fill_map(index, at as u64, bytes, MapKind::Grown);
-        }
+        self.fill_map(index, at as u64, bytes, MapKind::Grown);
         Some(at as u64)
     }
 
@@ -188,12 +182,6 @@ impl Agent {
     #[must_use]
     pub fn is_child(&self) -> bool {
         self.private().child.load(Ordering::Relaxed) != 0
-    }
-
-    /// And does the header, a copy, name its parent, so that it is left as it is?
-    #[must_use]
-    pub fn borrows_header(&self) -> bool {
-        !matches!(self.private().child.load(Ordering::Relaxed), 0 | Private::ADOPTED)
     }
 
     /// Which meanings addresses have here.

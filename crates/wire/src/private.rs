@@ -67,8 +67,8 @@ pub struct Private {
     pub tsc_mult: u64,
     /// States handed out in this process.
     pub states_used: AtomicU32,
-    /// 1 in a forked child once it has noticed: nothing is written to its copy of the header; nor,
-    /// unless children are followed, to what is shared. [`Private::ADOPTED`].
+    /// 1 in a forked child once it has noticed: unless children are followed, nothing is written to
+    /// what is shared.
     pub child: AtomicU32,
     /// Process id of the target in its own pid namespace; of a forked child since it has noticed.
     /// Code that runs with another one is a child that shares our memory until it executes a
@@ -118,11 +118,6 @@ pub struct GoroutineCall {
 impl GoroutineCall {
     /// In place of a goroutine: a thread is filling the entry.
     pub const CLAIMED: u64 = 1;
-}
-
-impl Private {
-    /// `child` in a forked child whose header names it.
-    pub const ADOPTED: u32 = 2;
 }
 
 /// More numbers than this cannot be told apart in [`symbol`].

@@ -153,7 +153,7 @@ pub(crate) fn put_in(
         hold.in_turns(purpose, &work, look, &mut put)?;
         work = rest;
         let sites = users.iter().chain(live).map(site).collect();
-        promote::make_way(&process, &discovery::session(&process, regions.shared_va)?, &sites)?;
+        promote::make_way(&process, &discovery::session(&process, regions.head.at)?, &sites)?;
     }
     hold.in_turns(purpose, &work, look, put)?;
     if !live.is_empty() {
@@ -200,13 +200,13 @@ fn put_live(
         indices.into_iter().map(|index| index as usize).zip(entries).filter(|(_, entry)| entry.own != ISLAND).collect();
     // Their probes say which sites are exits, which are written before entries. The entries are our
     // own: the target may have changed those in its memory.
-    let listed = discovery::session(process, regions.shared_va)?.sites(process)?;
+    let listed = discovery::session(process, regions.head.at)?.sites(process)?;
     let sites: Vec<Site> = listed
         .into_iter()
         .filter_map(|site| own.get(&site.index).map(|entry| Site { entry: *entry, ..site }))
         .collect();
     there.iter().try_for_each(|change| lead_to_original(process, change))?;
-    let switched = in_turn(process, regions.shared_va, &sites, Switch::On)?;
+    let switched = in_turn(process, regions.head.at, &sites, Switch::On)?;
     for (site, _) in &switched.refused {
         gone.insert(site.0);
         // Nobody is to enable it.
@@ -329,7 +329,7 @@ fn put_pages(
     }
     let with_semaphore = indices.into_iter().zip(&there).filter(|(_, change)| change.entry.semaphore != 0);
     let raises = with_semaphore.map(|(index, change)| semaphore::Change {
-        entry: Some(regions.journal_entry(index)),
+        entry: regions.journal_entry(index),
         semaphore: Va(change.entry.semaphore),
         raised: true,
     });
@@ -407,6 +407,6 @@ impl Regions {
 
     /// Where an entry of the journal is in the target.
     fn journal_entry(&self, index: u64) -> Va {
-        Va(self.shared_va.0 + self.entry_off(index))
+        Va(self.head.at.0 + self.entry_off(index))
     }
 }

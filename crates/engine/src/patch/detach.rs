@@ -271,7 +271,7 @@ fn restore(
     originals: &Originals,
     waits: bool,
 ) -> Result<Option<StillThere>, SessionError> {
-    if !found.is_child(stopped.process()) && found.controller_pid != 0 {
+    if found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
     }
     // Return addresses first and our own sites last: if we are killed in between, no trap is left
@@ -377,17 +377,15 @@ fn lower(
     others: &Others,
     journal: &Journal,
 ) -> Result<(), SessionError> {
-    // A forked child has its own semaphores: they were raised when it was forked.
-    let child = found.is_child(stopped.process());
     let written = journal.written.iter().map(|index| (*index, &journal.entries[*index]));
     let process = stopped.process().clone();
     let is_due = |entry: &JournalEntry| {
         let written = is_written(&process, mappings, entry) || others.leads_to(&process, entry);
-        written && (child || entry.is_raised())
+        written && entry.is_raised()
     };
     let due = written.filter(|(_, entry)| entry.semaphore != 0 && is_due(entry));
     let changes = due.map(|(index, entry)| semaphore::Change {
-        entry: (!child).then(|| found.entry(index)),
+        entry: found.entry(index),
         semaphore: Va(entry.semaphore),
         raised: false,
     });
@@ -429,16 +427,11 @@ fn unmap(hold: &mut Hold<'_>, found: &Found) -> Result<(), SessionError> {
     let process = hold.process();
     let ours = found.mappings(&process)?;
     let shared = |m: &&MapEntry| m.kind == MapKind::Shared as u32 || m.addr == found.shared_va.0;
-    let child = found.is_child(&process);
-    let foreign = |m: &&MapEntry| child && m.kind == MapKind::Grown as u32;
     let maps = mappings(&process)?;
     // Each once, whatever the target has listed: threads stand still meanwhile.
     let mut listed = HashSet::new();
-    let rest: Vec<&MapEntry> = ours
-        .iter()
-        .filter(|m| !shared(m) && !foreign(m) && listed.insert((m.addr, m.len)))
-        .filter(|m| is_there(m, &maps))
-        .collect();
+    let rest: Vec<&MapEntry> =
+        ours.iter().filter(|m| !shared(m) && listed.insert((m.addr, m.len))).filter(|m| is_there(m, &maps)).collect();
     hold.in_turns(
         |_| "unmapping",
         &rest,

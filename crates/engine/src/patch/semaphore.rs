@@ -3,8 +3,8 @@
 //! Others count there, too: the kernel for its uprobes, other sessions, the program itself. So
 //! nothing is written back that was read before: the target adds, by an instruction with `lock`,
 //! and then adds to what the journal says of the site. A controller that is killed in between
-//! changes neither, as the target goes on with the list that it was given. A forked child has a
-//! copy of the semaphore, which stays as it is.
+//! changes neither, as the target goes on with the list that it was given. A forked child has copies
+//! of both, which are equal: nobody is forked while the threads stand.
 
 use std::mem::offset_of;
 
@@ -17,8 +17,8 @@ use crate::target::remote::{Room, stopped_mappings};
 
 /// A site that is to count in its semaphore, or no more.
 pub(crate) struct Change {
-    /// Where its entry of the journal is; none: nothing is noted.
-    pub entry: Option<Va>,
+    /// Where its entry of the journal is.
+    pub entry: Va,
     /// Run-time address of its semaphore.
     pub semaphore: Va,
     /// Whether it is to count.
@@ -40,10 +40,8 @@ pub(crate) fn change(stopped: &mut Stopped, room: &Room, changes: &[Change]) -> 
             calls.push(add(change.semaphore, change.raised));
         }
         const { assert!(SemaphoreState::High as u32 == SemaphoreState::Low as u32 + 1) };
-        if let Some(entry) = change.entry {
-            let state = Va(entry.0 + offset_of!(JournalEntry, semaphore_state) as u64);
-            calls.push(add(state, change.raised));
-        }
+        let state = Va(change.entry.0 + offset_of!(JournalEntry, semaphore_state) as u64);
+        calls.push(add(state, change.raised));
     }
     for part in calls.chunks(room.batch.room().max(1)) {
         stopped.batch(&room.batch, part)?;

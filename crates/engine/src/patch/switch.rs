@@ -425,7 +425,7 @@ pub(crate) fn set_semaphores(
         let at = found.entry(index);
         let entry: JournalEntry = discovery::read_one(stopped.process(), at)?;
         if entry.is_raised() != raised {
-            changes.push(semaphore::Change { entry: Some(at), semaphore: Va(semaphore), raised });
+            changes.push(semaphore::Change { entry: at, semaphore: Va(semaphore), raised });
         }
     }
     semaphore::change(stopped, &found.room(), &changes)

@@ -54,12 +54,10 @@ use shared::map_shared;
 #[derive(Clone)]
 pub(crate) struct Regions {
     pub layout: Layout,
-    /// The head of the shared region, which belongs to this process.
+    /// The head of the shared region, which belongs to this process; where it is, the region is.
     pub head: Head,
     /// The rest, as the controller sees it: all processes of the session have the same memory.
     pub common: Arc<View>,
-    /// Where the shared region is in the target.
-    pub shared_va: Va,
     pub private: Va,
     /// Code that makes several system calls.
     batch: Va,
@@ -223,7 +221,6 @@ impl Regions {
             layout,
             head,
             common,
-            shared_va,
             private,
             batch: Va(batch_va),
             env,
@@ -252,7 +249,7 @@ impl Regions {
             return Ok(());
         }
         let descs = Va(self.private.0 + self.layout.shapes_off);
-        let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.shared_va, descs };
+        let memory = Memory { layout: &self.layout, maps: &self.maps, shared: self.head.at, descs };
         let mut more = self.programs.more(programs, &memory)?;
         let len = Len(round(more.bytes.len() as u64, PAGE));
         let map = || self.map_listed(hold, "code", len, MapKind::Agent);

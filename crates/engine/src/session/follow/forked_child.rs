@@ -5,9 +5,8 @@
 
 use std::mem::offset_of;
 
-use sidestep_isa::Va;
 use sidestep_sys::Process;
-use sidestep_wire::{Header, Private};
+use sidestep_wire::Header;
 
 use crate::error::SessionError;
 use crate::patch::switch::take_turn;
@@ -67,15 +66,13 @@ fn header_of(child: i32) -> Option<Found> {
 
 /// Is it that of this process? What it has executed since has its id, too, but other memory.
 fn is_of(header: &Found, session: &Session) -> bool {
-    let place = |regions: &Regions| (regions.shared_va, regions.private) == (header.shared_va, header.private_va);
+    let place = |regions: &Regions| (regions.head.at, regions.private) == (header.shared_va, header.private_va);
     session.pid() == header.target_pid && session.installer.regions().is_some_and(place)
 }
 
 /// Makes the head that the child has by the fork its own.
 fn own_head(process: &Process, regions: &Regions) -> Result<Head, SessionError> {
-    let head = Head { process: process.clone(), at: regions.shared_va };
+    let head = Head { process: process.clone(), at: regions.head.at };
     head.set_u32(offset_of!(Header, target_pid) as u64, process.pid() as u32)?;
-    let child = Va(regions.private.0 + offset_of!(Private, child) as u64);
-    process.write(child, &Private::ADOPTED.to_ne_bytes())?;
     Ok(head)
 }

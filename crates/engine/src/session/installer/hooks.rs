@@ -169,7 +169,7 @@ impl Installer {
             // Its memory cannot be read if that session has ended since it was found.
             Err(error) => {
                 let ended = found.shared_va;
-                let own = self.regions.as_ref().map(|regions| regions.shared_va);
+                let own = self.regions.as_ref().map(|regions| regions.head.at);
                 self.others = Others::of(process, &mappings(process)?, own)?;
                 if self.others.holder().is_some_and(|found| found.shared_va == ended) {
                     return Err(error);
@@ -184,12 +184,12 @@ impl Installer {
     /// made? Then there are no guards.
     pub(super) fn claim_signals(&mut self, regions: &Regions, hold: &mut Hold<'_>) -> Result<bool, SessionError> {
         let process = hold.process();
-        let look = || Others::of(&process, &mappings(&process)?, Some(regions.shared_va));
+        let look = || Others::of(&process, &mappings(&process)?, Some(regions.head.at));
         self.others = look()?;
         if self.has_lost_signals(regions)? || self.beside_owner {
             return Ok(true);
         }
-        release::finish(hold, regions.shared_va, &regions.room())?;
+        release::finish(hold, regions.head.at, &regions.room())?;
         if let Some(found) = self.others.holder().filter(|_| self.needs_signals) {
             release::release(hold, found, &regions.room())?;
             self.others = look()?;

@@ -210,12 +210,12 @@ impl Installer {
     /// Where the shared region is in the target.
     pub fn shared(&self, process: &Process) -> Result<Va, SessionError> {
         let regions = self.regions.as_ref().ok_or(SessionError::NotProbed { pid: process.pid() })?;
-        Ok(regions.shared_va)
+        Ok(regions.head.at)
     }
 
     /// Looks at what other sessions have in the process now.
     fn look_at_others(&mut self, process: &Process) -> Result<(), SessionError> {
-        let own = self.regions.as_ref().map(|regions| regions.shared_va);
+        let own = self.regions.as_ref().map(|regions| regions.head.at);
         self.others = Others::of(process, &mappings(process)?, own)?;
         Ok(())
     }

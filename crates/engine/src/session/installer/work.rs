@@ -98,7 +98,7 @@ impl Installer {
         self.stats.code_bytes += code_bytes;
         self.note_outcomes(work.pending, outcomes, who);
         if !self.incomplete.is_empty() && hold.is_running() {
-            toggle::withdraw(&process, regions.shared_va, &std::mem::take(&mut self.incomplete))?;
+            toggle::withdraw(&process, regions.head.at, &std::mem::take(&mut self.incomplete))?;
         }
         Ok(())
     }

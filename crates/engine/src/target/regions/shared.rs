@@ -39,36 +39,15 @@ pub(super) fn map_shared(
     let at = unused_stack(stopped).ok_or(SessionError::NoStack { pid })?;
     let mut old = vec![0; name.len().max(HAND_OVER_LEN)];
     stopped.read(at, &mut old)?;
-    let theirs = common.and_then(|view| view.file()).map(|file| stopped.hand_over(file, at)).transpose();
-    let made = stopped.write(at, &name).map_err(SessionError::from).and_then(|()| {
-        let mut remote = Remote(stopped);
-        // The head has a file of its own: whoever has what is shared mapped can map all of that
-        // file.
-        let head = remote.memfd(at)?;
-        let new = matches!(theirs, Ok(None)).then(|| remote.memfd(at)).transpose();
-        if new.is_err() {
-            remote.close(head)?;
-        }
-        Ok((head, new?))
-    });
+    let mut opened = Vec::new();
+    let made = open(stopped, common, at, &name, &mut opened);
     stopped.write(at, &old)?;
-    let (theirs, (head_fd, new)) = (theirs?, made?);
-    let common_fd = new.or(theirs).unwrap_or(head_fd);
-    let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
-    let view = |fd, len| View::from_target_fd(pid, fd, len).map_err(SessionError::from);
-    let views = view(head_fd, layout.common_off)
-        .and_then(|head| Ok((head, new.map(|fd| view(fd, layout.shared_len)).transpose()?)));
-    let mut remote = Remote(stopped);
-    // Without a header no controller would find the mapping: it is made when there is room for one.
-    let mapped = views.and_then(|views| Ok((remote.map_shared(aside, common_fd, Len(layout.shared_len))?, views)));
-    let over = mapped.as_ref().map_or(Ok(()), |(at, _)| remote.map_head(*at, head_fd, Len(layout.common_off)));
-    remote.close(head_fd)?;
-    new.or(theirs).map_or(Ok(()), |fd| remote.close(fd))?;
+    let mapped = made.and_then(|fds| map(stopped, layout, &fds));
+    opened.iter().try_for_each(|fd| Remote(stopped).close(*fd))?;
     let (shared_va, (head_view, new)) = mapped?;
     let common = new.map(Arc::new).or_else(|| common.cloned()).ok_or(SessionError::Exchanged { pid })?;
     let parts = [(0, &head_view), (layout.common_off, &*common)];
-    let checked = over.map_err(SessionError::from).and_then(|()| is_mapped(stopped, shared_va, &parts));
-    if let Err(error) = checked {
+    if let Err(error) = is_mapped(stopped, shared_va, &parts) {
         Remote(stopped).unmap(shared_va, Len(layout.shared_len))?;
         return Err(error);
     }
@@ -82,6 +61,55 @@ pub(super) fn map_shared(
     head.write(at!(layout), bytes_of(&layout.shared()))?;
     head.set_u64(at!(magic), MAGIC)?;
     Ok((head, common))
+}
+
+/// Descriptors in the target.
+struct Descriptors {
+    /// Of a new file, for the head.
+    head: i32,
+    /// Of what the processes of the session share.
+    common: i32,
+    /// Is that new?
+    is_new: bool,
+}
+
+/// Opens all of them in the target, with `name` and what is handed over at `at`. `opened`: those
+/// that have to be closed, also after an error.
+fn open(
+    stopped: &mut Stopped,
+    common: Option<&Arc<View>>,
+    at: Va,
+    name: &[u8],
+    opened: &mut Vec<i32>,
+) -> Result<Descriptors, SessionError> {
+    let theirs = common.and_then(|view| view.file()).map(|file| stopped.hand_over(file, at)).transpose()?;
+    opened.extend(theirs);
+    stopped.write(at, name)?;
+    // The head has a file of its own: whoever has what is shared mapped can map all of that file.
+    let head = Remote(stopped).memfd(at)?;
+    opened.push(head);
+    if let Some(common) = theirs {
+        return Ok(Descriptors { head, common, is_new: false });
+    }
+    let common = Remote(stopped).memfd(at)?;
+    opened.push(common);
+    Ok(Descriptors { head, common, is_new: true })
+}
+
+/// Maps both, one over the start of the other: where that is, with views of the new files.
+fn map(stopped: &mut Stopped, layout: &Layout, fds: &Descriptors) -> Result<(Va, (View, Option<View>)), SessionError> {
+    let pid = stopped.process().pid();
+    let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
+    // Without a header no controller would find the mapping: it is made when there is room for one.
+    let head = View::from_target_fd(pid, fds.head, layout.common_off)?;
+    let new = fds.is_new.then(|| View::from_target_fd(pid, fds.common, layout.shared_len)).transpose()?;
+    let mut remote = Remote(stopped);
+    let at = remote.map_shared(aside, fds.common, Len(layout.shared_len))?;
+    if let Err(error) = remote.map_head(at, fds.head, Len(layout.common_off)) {
+        remote.unmap(at, Len(layout.shared_len))?;
+        return Err(error.into());
+    }
+    Ok((at, (head, new)))
 }
 
 /// Is this what the controller has, at these offsets? A process with the target's table of
