@@ -137,6 +137,20 @@ fn a_bell_named_a_process_that_was_none_of_the_family() {
     assert_eq!(victim.ask("seven 1"), 21);
 }
 
+/// A process went on before the controller had done what it was asked for, so that the program that
+/// it executed ran without its probes.
+#[test]
+pub fn another_process_answered_in_place_of_the_controller() {
+    let Some(path) = target("hostile") else { return };
+    let mut program = Program::start(Command::new(&path).args(["answers", "7"]));
+    let (pid, counted) = (program.pid().to_string(), format!("{}:counted", path.display()));
+    let tracing = Tracing::start(&["funccount", "--follow", "-p", &pid, &counted]);
+    let calls = program.ask("");
+    let report = tracing.stop();
+    assert_eq!(calls, 300, "{}", report.0);
+    report.assert_count("counted", 300);
+}
+
 /// Somebody with more rights than the target has come by the session's memory.
 #[test]
 fn who_maps_the_memory_was_taken_for_a_child() {

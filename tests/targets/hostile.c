@@ -29,12 +29,15 @@ struct slot {
 };
 enum { RING_KINDS = 4 };
 
-/* wire::Bell: what a thread asks of the controller. */
+/* wire::Bell, by which a process says that it asks, and wire::Asked: what it asks. */
 struct bell {
-    uint32_t turn, rung, answered, question, pid, listens;
+    uint32_t turn, rung, heard, pid, listens, working;
+};
+struct asked {
+    uint32_t number, answered, question, tid, pid, pad;
     uint64_t path;
 };
-enum { BELL = 24, EXEC = 1, MAPPED = 3 };
+enum { BELL = 24, EXEC = 1, NO_EXEC = 2, MAPPED = 3 };
 
 static uint32_t victim;
 static volatile uint8_t *at;
@@ -118,19 +121,45 @@ static void rings(void)
     }
 }
 
+static volatile struct bell *the_bell(void) { return (volatile struct bell *)(at + h.layout.common_off + BELL); }
+
+static void wake(volatile uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
+
+static void ring_for(uint32_t pid)
+{
+    the_bell()->pid = pid;
+    __atomic_add_fetch(&the_bell()->rung, 1, __ATOMIC_SEQ_CST);
+    wake(&the_bell()->rung);
+}
+
 /* Asks for a thread or a process that is none of its own to be traced, or changed. */
 static void bell(void)
 {
-    volatile struct bell *b = (volatile struct bell *)(at + h.layout.common_off + BELL);
-    uint32_t own = (uint32_t)h.target_pid, parent = (uint32_t)h.controller_pid;
-    uint32_t pids[] = {own, own, victim, parent, 1}, threads[] = {victim, parent, victim, own, 1};
-    int i = (int)(draw() % 5);
-    b->pid = pids[i];
-    b->turn = threads[i];
-    b->question = draw() % 3 ? EXEC : MAPPED;
-    b->path = 0;
-    __atomic_add_fetch(&b->rung, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, &b->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
+    volatile struct asked *a = (volatile struct asked *)(uintptr_t)(h.private_va + ASKED);
+    uint32_t own = (uint32_t)getpid(), parent = (uint32_t)h.target_pid, tracer = (uint32_t)h.controller_pid;
+    uint32_t pids[] = {own, own, victim, tracer, 1, parent}, threads[] = {victim, tracer, victim, own, 1, own};
+    int i = (int)(draw() % 6);
+    a->question = draw() % 3 ? EXEC : MAPPED;
+    a->tid = threads[i];
+    a->pid = pids[i];
+    a->path = 0;
+    a->number++;
+    ring_for(pids[i]);
+}
+
+/* Answers in place of the controller, and changes what others ask. */
+static void answers(void)
+{
+    volatile struct bell *b = the_bell();
+    for (int i = 0; i < 1000; i++) {
+        if (draw() % 4 == 0)
+            ring_for((uint32_t)h.target_pid);
+        if (draw() % 4 == 0)
+            b->pid = draw() % 2 ? 1 : victim;
+        b->heard = b->rung;
+        b->working++;
+        wake(&b->heard);
+    }
 }
 
 /* Each chain of each map leads back to its first entry. */
@@ -208,7 +237,7 @@ static const struct {
     const char *name;
     void (*scribble)(void);
 } ATTACKS[] = {{"header", header}, {"journal", journal}, {"list", list}, {"common", common}, {"desc", desc}, {"slots", slots},
-    {"maps", maps}, {"rings", rings}, {"bell", bell}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"busy", busy},
+    {"maps", maps}, {"rings", rings}, {"bell", bell}, {"answers", answers}, {"cycle", cycle}, {"records", records}, {"lengths", lengths}, {"busy", busy},
     {"copy", copy}, {"all", all}};
 
 PROBED long worked(unsigned long n, const char *s) { return (long)n + s[0]; }
@@ -218,6 +247,38 @@ static void *worker(void *unused)
     for (unsigned long n = 0;; n++, usleep(200))
         worked(n % 37, "text");
     return unused;
+}
+
+PROBED long counted(long n) { return n + 1; }
+
+static int work_counted(long calls)
+{
+    long right = 0;
+    for (long i = 0; i < calls; i++)
+        right += counted(i) == i + 1;
+    return right != calls;
+}
+
+/* Executes programs while it is attacked, each of which calls a function ten times; says how many calls that were. */
+static void *starter(void *attacked)
+{
+    char *program[] = {"/proc/self/exe", "call", "10", NULL};
+    long calls = 0;
+    while (!*(volatile int *)attacked)
+        usleep(1000);
+    for (int i = 0; i < 30; i++) {
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0) {
+            execv(program[0], program);
+            _exit(1);
+        }
+        waitpid(child, &status, 0);
+        calls += WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 10 : 0;
+    }
+    printf("%ld\n", calls);
+    fflush(stdout);
+    return NULL;
 }
 
 static int find(void)
@@ -245,6 +306,8 @@ int main(int argc, char **argv)
 {
     if (argc < 3)
         return 2;
+    if (!strcmp(argv[1], "call"))
+        return work_counted(atol(argv[2]));
     state = strtoull(argv[2], NULL, 0) * 0x9e3779b97f4a7c15ull + 88172645463325252ull;
     victim = argc > 3 ? (uint32_t)atoi(argv[3]) : 1;
     void (*scribble)(void) = all;
@@ -253,6 +316,9 @@ int main(int argc, char **argv)
             scribble = ATTACKS[i].scribble;
     pthread_t thread;
     pthread_create(&thread, NULL, worker, NULL);
+    static int attacked;
+    if (scribble == answers)
+        pthread_create(&thread, NULL, starter, &attacked);
     printf("ready\n");
     fflush(stdout);
     for (;; usleep(500)) {
@@ -270,6 +336,7 @@ int main(int argc, char **argv)
             for (;; usleep(draw() % 400))
                 scribble();
         }
+        attacked = 1;
         int status = 0;
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
             ;

@@ -2,9 +2,9 @@
 //! Nobody waits for ever: a controller that neither answers nor says that it is at work is not
 //! asked again.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use sidestep_wire::{Bell, Question, Regs};
+use sidestep_wire::{Bell, PATIENCE, Question, Regs};
 
 use crate::arch::{self, argument, nr};
 use crate::blocked;
@@ -15,11 +15,6 @@ use crate::memory::Agent;
 const LOOK: u64 = 100_000_000;
 /// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
-/// After looks of so much nobody waits any longer: another process of the session can give signs of
-/// life, too. One for which the time was waited counts [`WAITED`]: 36,000 of them are an hour.
-const MOST: u64 = 36_000 * WAITED;
-/// See [`MOST`].
-const WAITED: u64 = 1000;
 
 /// The process is about to execute another program, if it does: the controller follows it there, if
 /// it follows children, and the program gets its mask back.
@@ -27,11 +22,10 @@ const WAITED: u64 = 1000;
 /// error.
 #[cold]
 pub fn execute(agent: Agent, frame: &mut Regs) {
-    let bell = &agent.common().bell;
     let mut arg = |index| *argument(frame, index);
     let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
     let path = if frame.call_number() == nr::EXECVE { args[0] } else { args[1] };
-    let follows = agent.private().follow != 0 && ask(bell, Question::Exec, path);
+    let follows = agent.private().follow != 0 && ask(agent, Question::Exec, path);
     let mask = blocked::give_back(agent);
     if !follows && mask.is_none() {
         return;
@@ -42,81 +36,115 @@ pub fn execute(agent: Agent, frame: &mut Regs) {
         kernel::set_mask(mask);
     }
     if follows {
-        ask(bell, Question::NoExec, 0);
+        ask(agent, Question::NoExec, 0);
     }
 }
 
 /// The dynamic loader has changed what is mapped. False: the controller has not looked at that.
 #[cold]
 pub fn mapped(agent: Agent) -> bool {
-    !agent.counts() || ask(&agent.common().bell, Question::Mapped, 0)
+    !agent.counts() || ask(agent, Question::Mapped, 0)
 }
 
-/// Has the controller done what it was asked for?
-fn ask(bell: &Bell, question: Question, path: u64) -> bool {
+/// Has the controller done what it was asked for? Another process of the session may have written
+/// anything to the bell: what counts is the answer in memory of this process.
+fn ask(agent: Agent, question: Question, path: u64) -> bool {
+    let (bell, asked) = (&agent.common().bell, &agent.private().asked);
     if bell.listens.load(Ordering::Acquire) == 0 {
         return false;
     }
     let (pid, tid) = (kernel::process_id(), kernel::thread_id());
-    if !take_turn(bell, tid) {
+    let until = agent.monotonic().wrapping_add(PATIENCE);
+    if !take_turn(agent, tid, until) {
         return false;
     }
-    bell.pid.store(pid, Ordering::Relaxed);
-    bell.question.store(question as u32, Ordering::Relaxed);
-    bell.path.store(path, Ordering::Relaxed);
-    let number = bell.rung.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-    wake(&bell.rung);
-    let (mut looks, mut sign, mut all) = (0, 0, 0);
+    asked.pid.store(pid, Ordering::Relaxed);
+    asked.tid.store(tid, Ordering::Relaxed);
+    asked.question.store(question as u32, Ordering::Relaxed);
+    asked.path.store(path, Ordering::Relaxed);
+    let number = asked.number.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    let mut rung = ring(bell, pid);
+    let mut wait = Wait::new(until);
     let answered = loop {
-        let answered = bell.answered.load(Ordering::Acquire);
-        if answered == number {
+        let heard = bell.heard.load(Ordering::Acquire);
+        if asked.answered.load(Ordering::Acquire) == number {
             break true;
         }
-        if looks == LOOKS {
-            bell.listens.store(0, Ordering::Release);
-        }
-        if bell.listens.load(Ordering::Acquire) == 0 || all > MOST {
+        if bell.listens.load(Ordering::Acquire) == 0 || wait.is_over(agent) {
             break false;
         }
-        all += 1;
-        if !kernel::wait(&bell.answered, answered, LOOK) {
-            all += WAITED;
-            looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
+        if wait.looks > LOOKS {
+            bell.listens.store(0, Ordering::Release);
+            break false;
         }
+        if heard == rung {
+            // Another process was named meanwhile.
+            rung = ring(bell, pid);
+        }
+        wait.look(bell, &bell.heard, heard);
     };
     let _ = bell.turn.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
     wake(&bell.turn);
     answered
 }
 
+/// Tells the controller that a process asks; the number of this ring.
+fn ring(bell: &Bell, pid: u32) -> u32 {
+    bell.pid.store(pid, Ordering::Relaxed);
+    let rung = bell.rung.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    wake(&bell.rung);
+    rung
+}
+
 /// One thread asks at a time. One that was killed meanwhile has had its turn.
-fn take_turn(bell: &Bell, tid: u32) -> bool {
-    let (mut looks, mut last, mut sign, mut all) = (0, 0, 0, 0);
-    while all <= MOST {
-        all += 1;
+fn take_turn(agent: Agent, tid: u32, until: u64) -> bool {
+    let bell = &agent.common().bell;
+    let (mut wait, mut last) = (Wait::new(until), 0);
+    loop {
         let holder = match bell.turn.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return true,
             Err(holder) => holder,
         };
         if holder != last {
-            (looks, last) = (0, holder);
+            (wait.looks, last) = (0, holder);
         }
-        if looks > LOOKS {
+        if wait.looks > LOOKS {
             return bell.turn.compare_exchange(holder, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         }
-        if bell.listens.load(Ordering::Acquire) == 0 {
+        if bell.listens.load(Ordering::Acquire) == 0 || wait.is_over(agent) {
             return false;
         }
-        if !kernel::wait(&bell.turn, holder, LOOK) {
-            all += WAITED;
-            looks = if works(bell, &mut sign) { 0 } else { looks + 1 };
-        }
+        wait.look(bell, &bell.turn, holder);
     }
-    false
 }
 
-/// Has the controller given a sign of life since the last look, whose count is in `sign`?
-fn works(bell: &Bell, sign: &mut u32) -> bool {
-    let now = bell.working.load(Ordering::Acquire);
-    core::mem::replace(sign, now) != now
+/// A wait for the controller.
+struct Wait {
+    /// When it ends, whatever signs of life there are: another process of the session can give
+    /// them, too.
+    until: u64,
+    /// Looks since the last sign of life.
+    looks: u32,
+    /// The last value of [`Bell::working`].
+    sign: u32,
+}
+
+impl Wait {
+    fn new(until: u64) -> Wait {
+        Wait { until, looks: 0, sign: 0 }
+    }
+
+    fn is_over(&self, agent: Agent) -> bool {
+        agent.monotonic() > self.until
+    }
+
+    /// Waits as long as a word has this value, for one look at most.
+    fn look(&mut self, bell: &Bell, word: &AtomicU32, value: u32) {
+        if kernel::wait(word, value, LOOK) {
+            return;
+        }
+        let now = bell.working.load(Ordering::Acquire);
+        let works = core::mem::replace(&mut self.sign, now) != now;
+        self.looks = if works { 0 } else { self.looks + 1 };
+    }
 }

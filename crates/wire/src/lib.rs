@@ -40,7 +40,7 @@ pub mod unwind;
 pub mod watchdog;
 
 pub use arch::{Hit, Regs};
-pub use bell::{BEAT, Bell, Question};
+pub use bell::{Asked, BEAT, Bell, PATIENCE, Question};
 pub use detours::{CopyPair, DetourEntry, DetourTable};
 pub use hash::Table;
 pub use header::{

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::bell::Asked;
 use crate::header::SharedLayout;
 use crate::signals::{Blocked, Signals};
 
@@ -95,6 +96,8 @@ pub struct Private {
     /// Run-time address of `[MapDesc; SharedLayout::map_descs]`, within the private region: the
     /// shapes of maps, which programs are given. What changes is in those of the shared region.
     pub shapes: u64,
+    /// What a thread has asked of the controller, and whether it has its answer.
+    pub asked: Asked,
 }
 
 /// How many tables of calls of goroutines there may be.

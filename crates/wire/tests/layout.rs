@@ -29,9 +29,8 @@ fn shared_region() {
     layout!(Common: 64, align 64, {
         slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,
     });
-    layout!(Bell: 40, align 8, {
-        turn: 0, rung: 4, answered: 8, question: 12, pid: 16, listens: 20, path: 24, working: 32, pad: 36,
-    });
+    layout!(Bell: 24, align 8, { turn: 0, rung: 4, heard: 8, pid: 12, listens: 16, working: 20 });
+    layout!(Asked: 32, align 8, { number: 0, answered: 4, question: 8, tid: 12, pid: 16, pad: 20, path: 24 });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 176, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,
@@ -58,6 +57,7 @@ fn the_layout_that_targets_in_c_know() {
         ("JOURNAL_ENTRY", size_of::<JournalEntry>()),
         ("LIST_ENTRY", size_of::<MapEntry>()),
         ("MAP_DESC", size_of::<MapDesc>()),
+        ("ASKED", offset_of!(Private, asked)),
     ] {
         assert_eq!(number(name), Some(expected), "{name} in {file}");
     }
@@ -65,11 +65,11 @@ fn the_layout_that_targets_in_c_know() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4632, align 8, {
+    layout!(Private: 4664, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
         child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
-        goroutines: 4456, keeps_returns: 4488, layout: 4496, shapes: 4624,
+        goroutines: 4456, keeps_returns: 4488, layout: 4496, shapes: 4624, asked: 4632,
     });
     layout!(Signals: 4320, align 8, {
         ours: 0, own: 8, readable: 16, shared_stack: 20, old: 24, blocking: 184, closed: 224,
@@ -126,7 +126,17 @@ fn generated_code() {
 fn no_implicit_padding() {
     assert_eq!(
         size_of::<Private>(),
-        7 * 8 + 5 * 8 + 4 + 4 + 8 + 6 * 4 + size_of::<Signals>() + 5 * 8 + size_of::<SharedLayout>() + 8
+        7 * 8
+            + 5 * 8
+            + 4
+            + 4
+            + 8
+            + 6 * 4
+            + size_of::<Signals>()
+            + 5 * 8
+            + size_of::<SharedLayout>()
+            + 8
+            + size_of::<Asked>()
     );
     assert_eq!(size_of::<SharedLayout>(), 14 * 8 + 4 * 4);
     assert_eq!(

@@ -436,6 +436,7 @@ fn private_head(
         space: 0.into(),
         silent: 0,
         signals: no_signals(),
+        asked: Default::default(),
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn has_mapped(pid: i32, inode: u64) -> bool {
 }
 
 /// The last of the ids that a process has in nested pid namespaces.
-fn innermost_pid(pid: i32) -> Option<i32> {
+pub(super) fn innermost_pid(pid: i32) -> Option<i32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_ascii_whitespace().last()?.parse().ok()

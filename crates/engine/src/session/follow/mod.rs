@@ -3,6 +3,7 @@
 //! found when the session ends. A thread that is about to execute a program, or has mapped a
 //! library, asks ([`sidestep_wire::bell`]) and waits until it has its answer.
 
+mod asking;
 pub(crate) mod dlopen;
 pub(crate) mod family;
 mod forked_child;
@@ -24,6 +25,7 @@ use crate::api::TargetState;
 use crate::error::SessionError;
 use crate::memory::view::View;
 use crate::session::Session;
+use crate::session::follow::asking::Asking;
 use crate::session::follow::family::Family;
 use crate::session::installer::Installer;
 use crate::session::remains::remove;
@@ -57,6 +59,8 @@ pub(crate) struct Follow {
     /// When the family was looked at, whether anybody was there, how many slots were in use, and
     /// how many of them free again.
     looked: Option<(Instant, bool, (u64, u32))>,
+    /// When all were asked last.
+    searched: Option<Instant>,
 }
 
 impl Follow {
@@ -76,7 +80,7 @@ impl Follow {
         let watch = Watch::new(common.map().clone(), bell as usize + offset_of!(Bell, rung)).map_err(io)?;
         let inode = common.file().map(|file| file.metadata()).transpose().map_err(io)?.map_or(0, |meta| meta.ino());
         let (executing, family) = (Vec::new(), Family::new(inode, first.iter().copied()));
-        let follow = Follow { wanted, common, bell, watch, executing, family, looked: None };
+        let follow = Follow { wanted, common, bell, watch, executing, family, looked: None, searched: None };
         follow.word(offset_of!(Bell, listens)).store(1, Ordering::Release);
         Ok(follow)
     }
@@ -103,7 +107,7 @@ impl Follow {
         for index in (0..self.executing.len()).rev() {
             self.executed(index, session);
         }
-        session.others.retain_mut(|other| other.poll() == TargetState::Running);
+        self.let_go(session);
         for pid in self.take_refused() {
             session.leave_stranger(pid);
         }
@@ -113,43 +117,24 @@ impl Follow {
     fn answer(&mut self, session: &mut Session) {
         for _ in 0..ANSWERS {
             let rung = self.word(offset_of!(Bell, rung)).load(Ordering::Acquire);
-            if rung == self.word(offset_of!(Bell, answered)).load(Ordering::Acquire) {
+            if rung == self.word(offset_of!(Bell, heard)).load(Ordering::Acquire) {
                 return;
             }
-            let ask = |field| self.word(field).load(Ordering::Acquire);
-            let (question, pid) = (ask(offset_of!(Bell, question)), ask(offset_of!(Bell, pid)) as i32);
-            let tid = ask(offset_of!(Bell, turn)) as i32;
+            let pid = self.word(offset_of!(Bell, pid)).load(Ordering::Acquire) as i32;
             // Without it, the thread waits for some seconds only.
             let working = self.bell as usize + offset_of!(Bell, working);
             let beat = Beat::new(self.common.map().clone(), working, Duration::from_nanos(BEAT), ANSWER_TIME).ok();
-            let host = self.family.find(pid);
-            let path = self.common.u64(self.bell + offset_of!(Bell, path) as u64).load(Ordering::Acquire);
-            let begun = match host {
-                Some(host) if question == Question::Exec as u32 => match privileges::gained(host, Va(path)) {
-                    true => {
-                        session.leave_alone(host);
-                        false
-                    }
-                    false => self.execute(host, pid, tid),
-                },
-                Some(host) if question == Question::NoExec as u32 => {
-                    self.executing.retain(|known| known.pid() != host);
-                    false
-                }
-                Some(host) if question == Question::Mapped as u32 => {
-                    if let Err(error) = session.look_again(host, || self.family.look(), &self.wanted) {
-                        session.note(host, &error);
-                    }
-                    false
-                }
-                _ => false,
-            };
+            let asking = self.family.find(pid).and_then(Asking::of).or_else(|| self.search());
+            let begun = asking.as_ref().is_some_and(|asking| self.deal_with(asking, session));
             drop(beat);
             if self.word(offset_of!(Bell, listens)).swap(1, Ordering::AcqRel) == 0 {
-                host.into_iter().for_each(|host| session.note_late(host));
+                asking.iter().for_each(|asking| session.note_late(asking.host()));
             }
-            self.word(offset_of!(Bell, answered)).store(rung, Ordering::Release);
-            futex_wake(self.word(offset_of!(Bell, answered)));
+            if let Some(asking) = asking {
+                asking.answer();
+            }
+            self.word(offset_of!(Bell, heard)).store(rung, Ordering::Release);
+            futex_wake(self.word(offset_of!(Bell, heard)));
             if begun {
                 self.await_exec(session);
             }
@@ -158,9 +143,58 @@ impl Follow {
         self.watch.wake();
     }
 
+    /// Lets go of processes that have ended. What those had that have children here is kept for
+    /// these.
+    fn let_go(&mut self, session: &mut Session) {
+        let before = session.ended.len();
+        for index in (0..session.others.len()).rev() {
+            if session.others[index].poll() != TargetState::Running {
+                session.ended.push(session.others.remove(index));
+            }
+        }
+        if session.ended.len() > before {
+            let parents: HashSet<i32> = self.family.look().into_iter().filter_map(forked_child::parent_of).collect();
+            session.ended.retain(|ended| parents.contains(&ended.pid()));
+        }
+    }
+
+    /// Any process that asks: another one of the session may have written another number to the
+    /// bell. Looks now and then.
+    fn search(&mut self) -> Option<Asking> {
+        if self.searched.is_some_and(|when| when.elapsed() < LOOK_PERIOD) {
+            return None;
+        }
+        self.searched = Some(Instant::now());
+        self.family.look().into_iter().find_map(Asking::of)
+    }
+
+    /// Does what a process asks for. Is one of its threads traced from now on, as it executes a
+    /// program?
+    fn deal_with(&mut self, asking: &Asking, session: &mut Session) -> bool {
+        let host = asking.host();
+        match asking.question {
+            question if question == Question::Exec as u32 => {
+                if privileges::gained(host, asking.path) {
+                    session.leave_alone(host);
+                    return false;
+                }
+                return self.execute(asking);
+            }
+            question if question == Question::NoExec as u32 => self.executing.retain(|known| known.pid() != host),
+            question if question == Question::Mapped as u32 => {
+                if let Err(error) = session.look_again(host, || self.family.look(), &self.wanted) {
+                    session.note(host, &error);
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
     /// Traces the thread; in another pid namespace than ours only the first of a process is known.
-    fn execute(&mut self, host: i32, pid: i32, tid: i32) -> bool {
-        let tid = if host == pid { tid } else { host };
+    fn execute(&mut self, asking: &Asking) -> bool {
+        let host = asking.host();
+        let tid = if host == asking.pid { asking.tid } else { host };
         if self.executing.iter().any(|known| known.tid() == tid) {
             return true;
         }
@@ -173,7 +207,7 @@ impl Follow {
         let last = self.executing.len().saturating_sub(1);
         while !self.executed(last, session) && Instant::now() < deadline {
             let asked = self.word(offset_of!(Bell, rung)).load(Ordering::Acquire);
-            if asked != self.word(offset_of!(Bell, answered)).load(Ordering::Acquire) {
+            if asked != self.word(offset_of!(Bell, heard)).load(Ordering::Acquire) {
                 return; // it has failed, perhaps
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -281,7 +315,7 @@ impl Follow {
     pub fn stop_listening(&mut self) {
         self.executing.clear();
         self.word(offset_of!(Bell, listens)).store(0, Ordering::Release);
-        for field in [offset_of!(Bell, turn), offset_of!(Bell, answered)] {
+        for field in [offset_of!(Bell, turn), offset_of!(Bell, heard)] {
             futex_wake(self.word(field));
         }
     }
