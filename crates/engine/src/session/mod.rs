@@ -57,6 +57,8 @@ pub struct Session {
     detached: Stops,
     /// Of the other processes, one each.
     pub(crate) others: Vec<Session>,
+    /// Those of them that have ended and whose children run on: a child has what its parent had.
+    pub(crate) ended: Vec<Session>,
     /// What makes processes that come later a part of it.
     follow: Option<Follow>,
     /// Objects that were read for probes that came later.
@@ -135,6 +137,7 @@ impl Session {
             attached: true,
             detached,
             others: Vec::new(),
+            ended: Vec::new(),
             follow: None,
             objects: None,
             unfollowed: Vec::new(),

@@ -72,7 +72,8 @@ impl Session {
     pub(crate) fn disable_together(&mut self, ids: &[usize]) -> (Vec<usize>, Result<Switched, SessionError>) {
         let children = self.follow.as_mut().map(Follow::members).unwrap_or_default();
         if !children.is_empty() {
-            for pid in self.pids().collect::<Vec<_>>() {
+            let parents = self.pids().chain(self.ended.iter().map(Session::pid));
+            for pid in parents.collect::<Vec<_>>() {
                 self.adopt_children(pid, &children);
             }
         }

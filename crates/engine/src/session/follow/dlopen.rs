@@ -13,6 +13,7 @@ use crate::patch::share::Others;
 use crate::patch::switch::{self, take_turn};
 use crate::resolve::Match;
 use crate::session::Session;
+use crate::session::follow::forked_child;
 use crate::session::installer::Installer;
 use crate::session::spec::SessionSpec;
 use crate::session::startup;
@@ -37,6 +38,9 @@ impl Session {
             Some(index) => &self.others[index].installer,
             None => match self.inherited(pid) {
                 Some(inherited) => inherited,
+                None if self.installer.replaces && forked_child::parent_of(pid).is_some() => {
+                    return self.give_up_returns(pid, "its parent is not known any more".to_owned());
+                }
                 None => return Ok(()),
             },
         };

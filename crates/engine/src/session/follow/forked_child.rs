@@ -23,7 +23,7 @@ impl Session {
     /// too.
     pub(crate) fn inherited(&self, child: i32) -> Option<&Installer> {
         let header = header_of(child)?;
-        let all = self.others.iter().chain([self]);
+        let all = self.others.iter().chain(&self.ended).chain([self]);
         all.filter(|session| is_of(&header, session)).map(|session| &session.installer).next()
     }
 
@@ -47,13 +47,17 @@ impl Session {
     /// to now.
     pub(crate) fn adopt_children(&mut self, parent: i32, family: &[i32]) {
         for pid in family {
-            let is_child = || header_of(*pid).is_some_and(|header| header.target_pid == parent);
-            if !self.knows(*pid) && is_child() {
+            if !self.knows(*pid) && parent_of(*pid) == Some(parent) {
                 // One that has ended meanwhile needs nothing.
                 let _ = self.adopt(*pid);
             }
         }
     }
+}
+
+/// The process of the session that a forked child has its memory from.
+pub(super) fn parent_of(child: i32) -> Option<i32> {
+    header_of(child).map(|header| header.target_pid)
 }
 
 /// The header that a child has from its parent.
