@@ -333,3 +333,48 @@ print(z.crc32(0, b'abc', 3), flush=True)";
     assert_eq!((output.code(), output.stdout.trim()), (0, "891568578"), "{}", output.stderr);
     report.assert_count("crc32", 124);
 }
+
+/// What is unloaded and loaded again, mostly at the same place, is probed like one that was never
+/// there: only the first time was counted.
+#[test]
+pub fn a_library_that_was_loaded_again_had_no_probes() {
+    let Some(path) = target("reload") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let forms: [&[&str]; 3] = [
+        &["funccount", "--follow", "-p", &pid, "libz:adler32"],
+        &["funccount", "--follow", "--no-optimize", "-p", &pid, "libz:adler32"],
+        &[
+            "-f",
+            "json",
+            "--follow",
+            "-p",
+            &pid,
+            "-e",
+            "u:libz:adler32 { @ = count() } ur:libz:adler32 { @r = count() }",
+        ],
+    ];
+    for (n, form) in forms.into_iter().enumerate() {
+        // It may be there when the session begins, or not.
+        if n > 0 {
+            assert_eq!(program.ask("load 0"), 0);
+        }
+        let (report, ()) = during(form, || {
+            for sums in [10, 100, 1000] {
+                if n == 0 || sums > 10 {
+                    assert_eq!(program.ask("load 0"), 0);
+                }
+                assert_eq!(program.ask(&format!("sums {sums}")), sums);
+                assert_eq!(program.ask("unload 0"), 0);
+            }
+        });
+        match n {
+            2 => ["@", "@r"].iter().for_each(|map| {
+                assert!(report.0.stdout.contains(&format!(r#"{{"{map}": 1110}}"#)), "{}", report.0);
+            }),
+            _ => report.assert_count("adler32", 1110),
+        }
+        assert_eq!((program.ask("load 0"), program.ask("sums 10"), program.ask("unload 0")), (0, 10, 0));
+    }
+    program.finish().ok();
+}

@@ -110,6 +110,10 @@ again! {
         two_processes_add_up, each_process_ends_alone, one_that_cannot_be_probed_leaves_the_others_alone,
         forked_children_are_counted, thousands_of_children, what_children_execute_is_probed,
         what_the_target_executes_is_probed, commands_that_execute_the_program, children_of_vfork_had_their_parents_pid,
+        a_library_that_was_loaded_again_had_no_probes,
+    }
+    hostile {
+        another_process_answered_in_place_of_the_controller,
     }
     carried {
         a_probe_is_where_nm_says_and_counts_what_the_program_did, probes_of_one_place_are_in_order_of_registration,

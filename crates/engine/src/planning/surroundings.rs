@@ -1,7 +1,7 @@
 //! What plans have to fit in with: the sites of a session, and the address space of its target.
 //! Jumps that cannot lead everywhere go to *stubs*, many of which share a page.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use sidestep_isa::{Isa, Va};
@@ -75,7 +75,7 @@ impl Surroundings {
     }
 
     /// Sites, given by their run-time addresses, that are nobody's any more.
-    pub fn release(&mut self, sites: &[u64]) {
+    pub fn release(&mut self, sites: &HashSet<u64>) {
         for ((bias, _), taken) in &mut self.objects {
             let gone = |site: &Va| sites.contains(&site.offset(*bias).0);
             taken.sites.retain(|site| !gone(site));

@@ -137,6 +137,16 @@ impl Registry {
         number
     }
 
+    /// What has these numbers for requests: request, object and link-time address of the function.
+    pub fn places(&self, numbers: &HashSet<u32>) -> HashSet<(usize, PathBuf, Va)> {
+        let named = self.numbers.iter().filter(|(_, number)| numbers.contains(number));
+        let place = |(((whose, path, _), function, _), _): (&(Place, Va, Sees), &u32)| match whose {
+            Whose::Request(request) => Some((*request, path.clone(), *function)),
+            Whose::Own(_) => None,
+        };
+        named.filter_map(place).collect()
+    }
+
     /// Numbers that no probe has any more, nor what they have counted.
     pub fn free_numbers(&mut self, numbers: &HashSet<u32>) {
         self.numbers.retain(|_, number| !numbers.contains(number));

@@ -8,7 +8,7 @@ use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::{Hit, JournalEntry, Private, ProbeDesc, ThreadState};
 
 use crate::error::SessionError;
-use crate::target::discovery::{Found, read_one, state_addresses};
+use crate::target::discovery::{Found, Site, read_one, state_addresses};
 
 /// A thread that is in such a handler, and will come back to our code.
 ///
@@ -90,11 +90,16 @@ fn original(desc: &ProbeDesc) -> Option<(Va, u64)> {
 pub(crate) fn retire(stopped: &Stopped, found: &Found, sites: &[u64]) -> Result<(), SessionError> {
     for site in found.sites(stopped.process())? {
         if sites.contains(&site.entry.site) && site.users().next().is_some() {
-            let originals = site.probes.iter().filter_map(|(_, desc)| original(desc)).collect();
-            Originals(originals).restore(stopped)?;
-            let newest = found.entry(site.index).0 + offset_of!(JournalEntry, newest) as u64;
-            stopped.write(Va(newest), &0u32.to_ne_bytes())?;
+            retire_site(stopped, found, &site)?;
         }
     }
     Ok(())
+}
+
+/// The site is nobody's any more.
+pub(crate) fn retire_site(stopped: &Stopped, found: &Found, site: &Site) -> Result<(), SessionError> {
+    let originals = site.probes.iter().filter_map(|(_, desc)| original(desc)).collect();
+    Originals(originals).restore(stopped)?;
+    let newest = found.entry(site.index).0 + offset_of!(JournalEntry, newest) as u64;
+    Ok(stopped.write(Va(newest), &0u32.to_ne_bytes())?)
 }

@@ -27,11 +27,12 @@ impl Session {
     pub(crate) fn look_again(
         &mut self,
         pid: i32,
-        family: impl FnOnce() -> Vec<i32>,
+        mut family: impl FnMut() -> Vec<i32>,
         wanted: &SessionSpec,
     ) -> Result<(), SessionError> {
         // What the first process has executed has its pid, too.
         let is_first = self.pid() == pid && self.poll_own() == TargetState::Running;
+        let forgotten = self.forget_unloaded(pid, is_first, &mut family);
         let index = self.others.iter().position(|other| other.pid() == pid);
         let installer = match index {
             _ if is_first => &self.installer,
@@ -55,9 +56,11 @@ impl Session {
             is_wanted = !matches.is_empty() || installer.walks_stacks() || installer.wants_symbols();
         }
         if !is_wanted && !replaces {
-            return Ok(());
+            return forgotten;
         }
-        let result = if !is_wanted && !is_first && index.is_none() {
+        let result = if forgotten.is_err() {
+            forgotten
+        } else if !is_wanted && !is_first && index.is_none() {
             let inherited = installer.clone();
             self.protect_child(pid, inherited, wanted)
         } else {
@@ -75,7 +78,7 @@ impl Session {
         &mut self,
         pid: i32,
         is_first: bool,
-        family: impl FnOnce() -> Vec<i32>,
+        mut family: impl FnMut() -> Vec<i32>,
         matches: Vec<(usize, Match)>,
         wanted: &SessionSpec,
     ) -> Result<(), SessionError> {

@@ -7,6 +7,7 @@ mod asking;
 pub(crate) mod dlopen;
 pub(crate) mod family;
 mod forked_child;
+mod unloaded;
 
 use std::collections::HashSet;
 use std::mem::offset_of;

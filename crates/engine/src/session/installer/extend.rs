@@ -133,8 +133,31 @@ impl Installer {
 
     /// Sites that nobody is responsible for any more.
     pub fn forget(&mut self, sites: &[u64]) {
-        self.live.retain(|site| !sites.contains(site));
-        self.surroundings.release(sites);
+        let gone: HashSet<u64> = sites.iter().copied().collect();
+        self.live.retain(|site| !gone.contains(site));
+        self.surroundings.release(&gone);
+    }
+
+    /// Run-time addresses of all sites, in ascending order.
+    pub fn sites(&self) -> impl Iterator<Item = u64> {
+        self.live.iter().copied()
+    }
+
+    /// No site has these numbers any more. When their functions are there again, they get the same.
+    pub fn forget_numbers(&mut self, numbers: &HashSet<u32>) {
+        self.used.retain(|number| !numbers.contains(number));
+        self.unloaded.extend(numbers);
+        let places = self.registry.borrow().places(numbers);
+        self.done.retain(|done| !places.contains(done));
+    }
+
+    /// Sites of our own among `gone`, given in ascending order, stand for nothing any more, and
+    /// objects that are not there (`is_there` asks, by their run-time address) were not looked at.
+    pub fn forget_objects(&mut self, gone: &[u64], is_there: impl Fn(u64) -> bool) {
+        self.own.retain(|range| gone.binary_search(&range.start).is_err());
+        self.guards.retain(|range| gone.binary_search(&range.start).is_err());
+        self.hooked.retain(|(_, start)| is_there(*start));
+        self.permanent.retain(|start| is_there(*start));
     }
 }
 

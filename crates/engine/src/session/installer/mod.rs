@@ -70,6 +70,8 @@ pub(crate) struct Installer {
     pub meaning: u32,
     /// Numbers that are in use in this process.
     used: HashSet<u32>,
+    /// Numbers of probes whose libraries were unloaded.
+    unloaded: HashSet<u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
     done: HashSet<(usize, PathBuf, Va)>,
     /// Run-time ranges that the detours of sites of our own stand for.
@@ -143,6 +145,7 @@ impl Installer {
             images: None,
             meaning: 0,
             used: HashSet::new(),
+            unloaded: HashSet::new(),
             done: HashSet::new(),
             own: Vec::new(),
             live: BTreeSet::new(),

@@ -11,6 +11,13 @@ use crate::programs::Part;
 use crate::target::regions::Regions;
 
 impl Installer {
+    /// The row of a probe whose library was unloaded, and which is there again.
+    fn row_of_unloaded(&mut self, numbers: &Numbers) -> Option<usize> {
+        let is_again = numbers.all().any(|number| self.unloaded.remove(&number));
+        let is_same = |known: &Numbers| known.all().any(|number| numbers.all().any(|own| own == number));
+        if is_again { self.numbers.iter().position(is_same) } else { None }
+    }
+
     /// Why a planned site cannot be one of this session.
     pub(super) fn refusal(&self, regions: &Regions, p: &Planned) -> Option<String> {
         if site(p).is_some_and(|site| self.live.contains(&site)) {
@@ -58,14 +65,13 @@ impl Installer {
             numbers.counts_exits = self.requests[p.request].action.entry.is_none() && !numbers.exits.is_empty();
             match (result, technique) {
                 (Some(Ok(site)), Some(technique)) => {
-                    let id = self.probes.len();
+                    let id = self.row_of_unloaded(&numbers).unwrap_or(self.probes.len());
                     let lead = p.plan.as_ref().ok().and_then(|plan| plan.lead.as_ref());
                     let va = match p.part {
                         Part::Whole => lead.map_or(site, |lead| lead.insn.va.offset(p.matched.bias())),
                         Part::Enter | Part::Exit { .. } => asked(&p),
                     };
-                    self.numbers.push(numbers);
-                    self.probes.push(Probe {
+                    let probe = Probe {
                         id,
                         request: p.request,
                         name: p.matched.name,
@@ -74,7 +80,14 @@ impl Installer {
                         site,
                         technique,
                         cookie,
-                    });
+                    };
+                    if id < self.probes.len() {
+                        self.numbers[id].merge(&numbers);
+                        self.probes[id] = probe;
+                    } else {
+                        self.numbers.push(numbers);
+                        self.probes.push(probe);
+                    }
                 }
                 (Some(Err(reason)), _) => {
                     // Of a probe with several sites the others are there.
