@@ -371,7 +371,7 @@ mod tests {
         assert!(room.is_free(Va(0x1000), Va(0x2003)..Va(0x2008)).is_ok());
         assert!(room.is_free(Va(0x1004), Va(0x2004)..Va(0x2008)).is_err());
         assert!(room.is_free(Va(0x1004), Va(0x2005)..Va(0x2008)).is_ok());
-        all.release(&[0x1000 + BIAS as u64]);
+        all.release(&HashSet::from([0x1000 + BIAS as u64]));
         assert!(all.of(Isa::X64, BIAS, 0).is_free(Va(0x1004), Va(0x1000)..Va(0x2008)).is_ok());
         assert!(all.of(Isa::X64, BIAS, 0).is_free(Va(0x1000), Va(0x1000)..Va(0x1005)).is_err());
         // Another object at the same link-time addresses.
