@@ -3,8 +3,8 @@
 //! Others count there, too: the kernel for its uprobes, other sessions, the program itself. So
 //! nothing is written back that was read before: the target adds, by an instruction with `lock`,
 //! and then adds to what the journal says of the site. A controller that is killed in between
-//! changes neither, as the target goes on with the list that it was given. A forked child has copies
-//! of both, which are equal: nobody is forked while the threads stand.
+//! changes neither, as the target goes on with the list that it was given. A forked child has
+//! copies of both, which agree: nobody is forked while the threads stand.
 
 use std::mem::offset_of;
 
