@@ -349,6 +349,25 @@ pub fn unloaded_libraries_are_left_alone() {
     program.finish().ok();
 }
 
+/// Where libraries that come later are probed, one that is loaded again is, too; but not by a probe
+/// that somebody has disabled.
+#[test]
+pub fn libraries_that_are_loaded_again_stay_disabled() {
+    let Some((mut program, pid)) = start("reload") else { return };
+    assert_eq!(program.ask("load 0"), 0);
+    let tracing = Tracing::start(&["funccount", "--follow", "-p", &pid, "libz:adler32"]);
+    assert_eq!(program.ask("sums 10"), 10);
+    says("disable", &pid, &[], "1 probe disabled");
+    assert_eq!((program.ask("unload 0"), program.ask("load 0")), (0, 0));
+    assert_eq!((program.ask("sums 100"), status(&pid, &[]).0[0].state.as_str()), (100, "[DISABLED]"));
+    says("enable", &pid, &[], "1 probe enabled");
+    assert_eq!(program.ask("sums 1000"), 1000);
+    assert_eq!((program.ask("unload 0"), program.ask("load 0")), (0, 0));
+    assert_eq!(program.ask("sums 10000"), 10000);
+    tracing.stop().assert_count("adler32", 11010);
+    program.finish().ok();
+}
+
 /// A command of one's own is a process like any other.
 #[test]
 pub fn probes_of_a_command_are_switched() {

@@ -88,7 +88,7 @@ again! {
         who_created_a_thread_that_was_there_before_is_not_known,
     }
     switch {
-        unloaded_libraries_are_left_alone, disabled_probes_count_nothing_and_leave_no_byte,
+        unloaded_libraries_are_left_alone, libraries_that_are_loaded_again_stay_disabled, disabled_probes_count_nothing_and_leave_no_byte,
         those_that_are_meant_are_switched_and_no_others, optimization_is_switched_off_and_on,
         jumps_stay_where_traps_are_not_taken, nothing_is_stopped_where_traps_are_taken, what_means_no_probe_is_said,
         programs_know_that_nobody_listens_meanwhile, children_keep_what_they_were_forked_with,

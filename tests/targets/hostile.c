@@ -34,7 +34,7 @@ struct bell {
     uint32_t turn, rung, heard, pid, listens, working;
 };
 struct asked {
-    uint32_t number, answered, question, tid, pid, pad;
+    uint32_t number, answered, question, tid, pid, given_up;
     uint64_t path;
 };
 enum { BELL = 24, EXEC = 1, NO_EXEC = 2, MAPPED = 3 };

@@ -15,6 +15,8 @@ use crate::memory::Agent;
 const LOOK: u64 = 100_000_000;
 /// After so many looks without a sign of life the controller is not there.
 const LOOKS: u32 = 50;
+/// After so many rings that the controller has heard and not answered, it cannot read this process.
+const RINGS: u32 = 10;
 
 /// The process is about to execute another program, if it does: the controller follows it there, if
 /// it follows children, and the program gets its mask back.
@@ -50,7 +52,7 @@ pub fn mapped(agent: Agent) -> bool {
 /// anything to the bell: what counts is the answer in memory of this process.
 fn ask(agent: Agent, question: Question, path: u64) -> bool {
     let (bell, asked) = (&agent.common().bell, &agent.private().asked);
-    if bell.listens.load(Ordering::Acquire) == 0 {
+    if bell.listens.load(Ordering::Acquire) == 0 || asked.given_up.load(Ordering::Relaxed) != 0 {
         return false;
     }
     let (pid, tid) = (kernel::process_id(), kernel::thread_id());
@@ -63,7 +65,7 @@ fn ask(agent: Agent, question: Question, path: u64) -> bool {
     asked.question.store(question as u32, Ordering::Relaxed);
     asked.path.store(path, Ordering::Relaxed);
     let number = asked.number.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-    let mut rung = ring(bell, pid);
+    let (mut rung, mut rings, mut last) = (ring(bell, pid), 0, agent.monotonic());
     let mut wait = Wait::new(until);
     let answered = loop {
         let heard = bell.heard.load(Ordering::Acquire);
@@ -77,9 +79,15 @@ fn ask(agent: Agent, question: Question, path: u64) -> bool {
             bell.listens.store(0, Ordering::Release);
             break false;
         }
-        if heard == rung {
-            // Another process was named meanwhile.
-            rung = ring(bell, pid);
+        if rings > RINGS {
+            asked.given_up.store(1, Ordering::Relaxed);
+            break false;
+        }
+        // Heard without an answer, or not heard: another process may have written to the bell.
+        let now = agent.monotonic();
+        if (heard == rung || wait.looks > 0) && now.wrapping_sub(last) > LOOK {
+            rings += u32::from(heard == rung);
+            (rung, last) = (ring(bell, pid), now);
         }
         wait.look(bell, &bell.heard, heard);
     };

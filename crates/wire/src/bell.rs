@@ -39,8 +39,9 @@ pub struct Asked {
     pub tid: AtomicU32,
     /// Its process, in that namespace: one that only borrows this memory (`vfork`) asks here, too.
     pub pid: AtomicU32,
-    /// Zero.
-    pub pad: u32,
+    /// 1: the controller has heard this process and not answered, so it is not asked again. It
+    /// cannot read the memory of this process.
+    pub given_up: AtomicU32,
     /// With [`Question::Exec`], the run-time address of the path.
     pub path: AtomicU64,
 }

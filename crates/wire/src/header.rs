@@ -52,8 +52,8 @@ pub struct Header {
     /// Entries of the journal in use. An entry is complete before this count covers it, and covered
     /// before its site is written.
     pub journal_len: AtomicU32,
-    /// Entries of the mapping list in use; the agent appends too (grown shadow stacks), with
-    /// fetch_add, then fills, `kind` last.
+    /// Entries of the mapping list in use; the agent appends too ([`MapKind::Grown`]): it
+    /// counts an entry, then fills it, `kind` last.
     pub maps_len: AtomicU32,
 
     /// Set of the signals that are ours ([`crate::Signals`]), so that sites may rely on them.
@@ -127,7 +127,7 @@ pub struct Common {
     pub returns_dropped: AtomicU64,
     /// Lines of `trace_printk` that did not fit into a ring.
     pub lines_dropped: AtomicU64,
-    /// What a thread asks of the controller, and the answer: [`crate::bell`].
+    /// By which a thread says that it asks something of the controller: [`crate::bell`].
     pub bell: Bell,
 }
 
@@ -450,7 +450,7 @@ pub enum MapKind {
     Lookup = 4,
     /// The shared region; unmapped last.
     Shared = 5,
-    /// A shadow stack that the agent had to grow: not there in children that were forked before.
+    /// What the agent has mapped: shadow stacks that had to grow, stacks for programs.
     Grown = 6,
 }
 

@@ -30,7 +30,7 @@ fn shared_region() {
         slots_used: 0, slots_free: 4, returns_dropped: 8, lines_dropped: 16, bell: 24,
     });
     layout!(Bell: 24, align 8, { turn: 0, rung: 4, heard: 8, pid: 12, listens: 16, working: 20 });
-    layout!(Asked: 32, align 8, { number: 0, answered: 4, question: 8, tid: 12, pid: 16, pad: 20, path: 24 });
+    layout!(Asked: 32, align 8, { number: 0, answered: 4, question: 8, tid: 12, pid: 16, given_up: 20, path: 24 });
     layout!(SigAction: 32, align 8, { handler: 0, flags: 8, restorer: 16, mask: 24 });
     layout!(JournalEntry: 176, align 8, {
         site: 0, detour: 8, detour_len: 16, newest: 20, len: 24, insns_len: 25, own: 26, optimized: 27, disabled: 28,

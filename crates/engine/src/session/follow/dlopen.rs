@@ -39,7 +39,10 @@ impl Session {
             Some(index) => &self.others[index].installer,
             None => match self.inherited(pid) {
                 Some(inherited) => inherited,
-                None if self.installer.replaces && forked_child::parent_of(pid).is_some() => {
+                None if self.installer.replaces
+                    && !self.unwatched.iter().any(|(known, _)| *known == pid)
+                    && forked_child::parent_of(pid).is_some() =>
+                {
                     return self.give_up_returns(pid, "its parent is not known any more".to_owned());
                 }
                 None => return Ok(()),

@@ -45,6 +45,7 @@ impl Family {
 
     /// A process that the session knows for another reason.
     pub fn know(&mut self, pid: i32) {
+        self.strangers.remove(&pid);
         if let (Some(start), Ok(credentials)) = (start_time_of(pid), Credentials::of(pid)) {
             self.known.insert(pid, (start, credentials));
         }

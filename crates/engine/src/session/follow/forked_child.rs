@@ -31,6 +31,8 @@ impl Session {
     pub(crate) fn adopt(&mut self, child: i32) -> Result<(), SessionError> {
         let Some(inherited) = self.inherited(child) else { return Ok(()) };
         let mut installer = inherited.clone();
+        // They are those of the parent.
+        installer.images = None;
         let process = Process::open(child)?;
         let _turn = take_turn(&process)?;
         let names = installer.bundle.processes;

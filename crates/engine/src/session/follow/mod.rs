@@ -112,6 +112,8 @@ impl Follow {
         for pid in self.take_refused() {
             session.leave_stranger(pid);
         }
+        // A process that has waited in vain has stopped it.
+        self.word(offset_of!(Bell, listens)).store(1, Ordering::Release);
         !self.executing.is_empty() || self.wanted.options.listens() && self.look(session)
     }
 
@@ -154,8 +156,7 @@ impl Follow {
             }
         }
         if session.ended.len() > before {
-            let parents: HashSet<i32> = self.family.look().into_iter().filter_map(forked_child::parent_of).collect();
-            session.ended.retain(|ended| parents.contains(&ended.pid()));
+            forget_ended(session, &self.family.look());
         }
     }
 
@@ -286,6 +287,7 @@ impl Follow {
         let any = members.iter().any(|pid| !session.knows(*pid));
         let freed = self.free_slots(regions, slots, &pids);
         self.looked = Some((Instant::now(), any, (slots, taken.1 + freed)));
+        forget_ended(session, &members);
         any
     }
 
@@ -353,6 +355,14 @@ impl Follow {
             }
         }
         result
+    }
+}
+
+/// What is known of processes that have ended is needed as long as these have children of them.
+fn forget_ended(session: &mut Session, members: &[i32]) {
+    if !session.ended.is_empty() {
+        let parents: HashSet<i32> = members.iter().filter_map(|pid| forked_child::parent_of(*pid)).collect();
+        session.ended.retain(|ended| parents.contains(&ended.pid()));
     }
 }
 

@@ -3,16 +3,46 @@
 
 use std::collections::HashSet;
 
+use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process};
+use sidestep_wire::JournalEntry;
+use sidestep_wire::header::ISLAND;
 
 use crate::error::SessionError;
+use crate::memory::raw::bytes_of;
 use crate::patch::switch::take_turn;
 use crate::session::Session;
 use crate::session::installer::Installer;
-use crate::target::discovery::{self, Site};
+use crate::target::discovery::{Found, Site, all};
 use crate::target::hold;
 use crate::target::native;
+use crate::target::regions::Regions;
 use crate::target::remote::mappings;
+
+/// Sites where nothing is mapped any more.
+struct Unloaded {
+    /// Those with probes. Disabled ones stay as they are: nobody has said that they are to be
+    /// enabled.
+    sites: Vec<Site>,
+    /// Entries of the journal: these, and islands that lead there.
+    entries: Vec<(usize, JournalEntry)>,
+}
+
+impl Unloaded {
+    fn of(process: &Process, found: &Found, maps: &[Mapping]) -> Result<Unloaded, SessionError> {
+        let is_gone = |at: u64| !is_mapped(maps, at);
+        let entries: Vec<(usize, JournalEntry)> = found.entries(process)?.into_iter().enumerate().collect();
+        let gone = |entry: &JournalEntry| entry.len != 0 && entry.disabled == 0 && is_gone(entry.site);
+        let addresses: HashSet<u64> =
+            entries.iter().filter(|(_, e)| e.own != ISLAND && gone(e)).map(|(_, e)| e.site).collect();
+        let leads = |e: &JournalEntry| addresses.contains(if e.own == ISLAND { &e.detour } else { &e.site });
+        let sites = found.sites(process)?;
+        Ok(Unloaded {
+            sites: sites.into_iter().filter(|site| gone(&site.entry) && site.entry.newest != 0).collect(),
+            entries: entries.into_iter().filter(|(_, entry)| gone(entry) && leads(entry)).collect(),
+        })
+    }
+}
 
 impl Session {
     /// Forgets the sites that a process of the session has no more. `is_first`: it is the one that
@@ -31,9 +61,12 @@ impl Session {
             false => self.others.iter().find(|other| other.pid() == pid).map(|other| &other.installer),
         };
         let is_known = known.is_some();
-        let gone =
-            known.or_else(|| self.inherited(pid)).map_or(Vec::new(), |installer| installer.sites_unloaded(&maps));
-        if gone.is_empty() {
+        if !known.or_else(|| self.inherited(pid)).is_some_and(|installer| installer.lacks_sites(&maps)) {
+            return Ok(());
+        }
+        let Some(found) = all(&process, &maps).into_iter().find(Found::is_mine) else { return Ok(()) };
+        let unloaded = Unloaded::of(&process, &found, &maps)?;
+        if unloaded.entries.is_empty() {
             return Ok(());
         }
         self.adopt_children(pid, &family());
@@ -44,39 +77,53 @@ impl Session {
             true => Some(self),
             false => self.others.iter_mut().find(|other| other.pid() == pid),
         };
-        session.map_or(Ok(()), |session| session.forget_sites(&gone, &maps))
+        session.map_or(Ok(()), |session| session.forget_sites(&found, unloaded, &maps))
     }
 
-    fn forget_sites(&mut self, gone: &[u64], maps: &[Mapping]) -> Result<(), SessionError> {
-        let process = &self.process;
-        let _turn = take_turn(process)?;
-        let found = discovery::session(process, self.installer.shared(process)?)?;
-        let is_gone = |site: &Site| site.entry.newest != 0 && gone.binary_search(&site.entry.site).is_ok();
-        let sites: Vec<Site> = found.sites(process)?.into_iter().filter(is_gone).collect();
-        let stopped = hold::stop(process)?;
-        let result = sites.iter().try_for_each(|site| native::retire_site(&stopped, &found, site));
+    fn forget_sites(&mut self, found: &Found, unloaded: Unloaded, maps: &[Mapping]) -> Result<(), SessionError> {
+        let _turn = take_turn(&self.process)?;
+        let stopped = hold::stop(&self.process)?;
+        let result = unloaded.sites.iter().try_for_each(|site| native::retire_site(&stopped, found, site));
         stopped.resume()?;
         result?;
-        let numbers = sites.iter().flat_map(|site| &site.probes).map(|(number, _)| *number).collect();
-        self.installer.forget_unloaded(gone, &numbers, maps);
+        let installer = &mut self.installer;
+        installer.regions_mut().map_or(Ok(()), |regions| regions.blank(&unloaded.entries))?;
+        let mut gone: Vec<u64> = unloaded.entries.iter().map(|(_, entry)| entry.site).collect();
+        gone.sort_unstable();
+        let numbers = unloaded.sites.iter().flat_map(|site| &site.probes).map(|(number, _)| *number).collect();
+        installer.forget(&gone);
+        installer.forget_numbers(&numbers);
+        installer.forget_objects(&gone, |start| is_mapped(maps, start));
         Ok(())
     }
 }
 
 impl Installer {
-    /// The sites, in ascending order, where no code is mapped any more.
-    fn sites_unloaded(&self, maps: &[Mapping]) -> Vec<u64> {
-        let mut code = maps.iter().filter(|m| m.exec).peekable();
-        let is_gone = |site: &u64| {
-            while code.next_if(|m| m.end.0 <= *site).is_some() {}
-            code.peek().is_none_or(|m| m.start.0 > *site)
-        };
-        self.sites().filter(is_gone).collect()
+    /// Is there a site where nothing is mapped any more?
+    fn lacks_sites(&self, maps: &[Mapping]) -> bool {
+        let mut maps = maps.iter().peekable();
+        self.sites().any(|site| {
+            while maps.next_if(|m| m.end.0 <= site).is_some() {}
+            maps.peek().is_none_or(|m| m.start.0 > site)
+        })
     }
+}
 
-    fn forget_unloaded(&mut self, gone: &[u64], numbers: &HashSet<u32>, maps: &[Mapping]) {
-        self.forget(gone);
-        self.forget_numbers(numbers);
-        self.forget_objects(gone, |start| maps.iter().any(|m| m.start.0 <= start && start < m.end.0));
+impl Regions {
+    /// Entries of sites that are gone say nothing any more. Nobody comes to their detours.
+    fn blank(&mut self, entries: &[(usize, JournalEntry)]) -> Result<(), SessionError> {
+        for (index, _) in entries {
+            self.head.write(self.entry_off(*index as u64), bytes_of(&JournalEntry::default()))?;
+        }
+        let sites: HashSet<u64> = entries.iter().map(|(_, entry)| entry.site).collect();
+        let detours: HashSet<u64> = entries.iter().map(|(_, entry)| entry.detour).collect();
+        self.traps.retain(|trap| !sites.contains(&trap.site));
+        self.detours.retain(|detour| !detours.contains(&detour.detour));
+        Ok(())
     }
+}
+
+fn is_mapped(maps: &[Mapping], at: u64) -> bool {
+    let next = maps.partition_point(|m| m.start.0 <= at);
+    maps[..next].last().is_some_and(|m| m.contains(Va(at)))
 }
