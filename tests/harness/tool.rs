@@ -234,6 +234,20 @@ pub fn with_command(args: &[&str], command: &[&str]) -> (Output, Report) {
     (output, report)
 }
 
+/// The rows `@NAME[KEY]: NUMBER` of a map, and `@NAME: NUMBER` with an empty key. No key is there
+/// twice.
+#[track_caller]
+pub fn rows(report: &str, map: &str) -> BTreeMap<String, u64> {
+    let mut rows = BTreeMap::new();
+    for line in report.lines() {
+        let Some((key, number)) = line.strip_prefix(map).and_then(|line| line.rsplit_once(": ")) else { continue };
+        let key = key.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let number = number.parse().unwrap_or_else(|_| panic!("{line}"));
+        assert_eq!(rows.insert(key, number), None, "twice: {line} in {report}");
+    }
+    rows
+}
+
 /// What a run printed.
 pub struct Report(pub Output);
 

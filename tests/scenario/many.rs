@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
-use sidestep_tests::tool::{Report, Tracing, sidestep};
+use sidestep_tests::tool::{Report, Tracing, rows, sidestep};
 use sidestep_tests::{Snapshot, target};
 
 /// How many functions there are.
@@ -92,6 +92,37 @@ pub fn calls_had_no_end_where_another_session_was_at_their_exits() {
         assert_all_end(&tracing.stop());
         other.stop();
     }
+    assert_eq!(program.ask("finish 0"), 0, "wrong results");
+    program.finish().ok();
+}
+
+/// All exits were enabled before the first entry, and disabled after the last: what returned in
+/// between was counted without its entry, up to a sixth of all in a short session. The sites of a
+/// function change in one pause now, and calls that go on at its beginning or end are one for each
+/// thread. The second session does without signals, so its sites are not written while the threads
+/// run.
+#[test]
+pub fn more_calls_returned_than_there_were() {
+    let Some((mut program, pid)) = start() else { return };
+    assert_eq!(program.ask("start 0"), 0);
+    let first = Tracing::start(&["funccount", "-p", &pid, "calls"]);
+    // The first interval begins when the probes are there.
+    let said = "interval:ms:100 { printf(\"Tracing\\n\") }";
+    let script = format!("u:many1* {{ @e[func] = count() }} ur:many1* {{ @r[func] = count() }} {said}");
+    for _ in 0..4 {
+        let tracing = Tracing::start(&["-v", "-p", &pid, "-e", &script]);
+        assert_goes_on(&mut program);
+        let report = tracing.stop();
+        assert!(!report.0.stderr.contains("sites written while they ran"), "{}", report.0);
+        let (entered, returned) = (rows(&report.0.stdout, "@e"), rows(&report.0.stdout, "@r"));
+        assert_eq!((entered.len(), returned.len()), (MANY, MANY), "{}", report.0);
+        for (name, returns) in &returned {
+            // A call of each thread, and one of its signal handler.
+            let more = *returns as i64 - entered[name] as i64;
+            assert!(more.abs() <= 2 * THREADS, "{name}: {more} more returns than entries");
+        }
+    }
+    first.stop();
     assert_eq!(program.ask("finish 0"), 0, "wrong results");
     program.finish().ok();
 }

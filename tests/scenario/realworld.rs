@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use sidestep_tests::build::have;
 use sidestep_tests::process::{LIMIT, Running, eventually, kill, run};
-use sidestep_tests::tool::{sidestep, with_command};
+use sidestep_tests::tool::{rows, sidestep, with_command};
 use sidestep_tests::{skip, target};
 
 /// Runs a script on a command: what the command wrote, and the script.
@@ -14,20 +14,6 @@ use sidestep_tests::{skip, target};
 fn on(args: &[&str], script: &str, command: &[&str]) -> (String, String) {
     let (output, report) = with_command(&[&["-q"], args, &["-e", script]].concat(), command);
     (output.ok().stdout, report.0.stdout)
-}
-
-/// The rows `@NAME[KEY]: NUMBER` of a map, and `@NAME: NUMBER` with an empty key. No key is there
-/// twice.
-#[track_caller]
-fn rows(report: &str, map: &str) -> BTreeMap<String, u64> {
-    let mut rows = BTreeMap::new();
-    for line in report.lines() {
-        let Some((key, number)) = line.strip_prefix(map).and_then(|line| line.rsplit_once(": ")) else { continue };
-        let key = key.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let number = number.parse().unwrap_or_else(|_| panic!("{line}"));
-        assert_eq!(rows.insert(key, number), None, "twice: {line} in {report}");
-    }
-    rows
 }
 
 /// A directory with a short name, as sockets need it; removed at the end.

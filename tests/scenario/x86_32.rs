@@ -183,6 +183,7 @@ again! {
         handlers_with_the_signature_of_the_function,
     }
     many {
+        more_calls_returned_than_there_were,
         histograms_of_many_functions_needed_too_much_memory,
         histograms_of_the_functions_of_a_command_had_no_room,
         sites_are_written_while_the_threads_run, counts_are_exact, killed_in_the_middle_of_an_attach,

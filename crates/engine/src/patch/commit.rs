@@ -20,6 +20,7 @@ use sidestep_wire::{BlockState, Header, JournalEntry};
 use crate::error::SessionError;
 use crate::memory::raw::bytes_of;
 use crate::patch::install::{Job, needed};
+use crate::patch::order::Rank;
 use crate::patch::pages::{Stretch, pages, read_all, write_all};
 use crate::patch::promote::{self, Neighbours};
 use crate::patch::semaphore;
@@ -44,6 +45,17 @@ enum Phase {
     Users,
 }
 
+/// What is written at once, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    phase: Phase,
+    /// It is no island.
+    is_site: bool,
+    /// Of users' sites: those of functions that begin on one page.
+    functions: Option<Rank>,
+    is_entry: bool,
+}
+
 /// A site, or an island that leads to its detour.
 struct Change<'j> {
     job: &'j Job,
@@ -59,16 +71,17 @@ impl Change<'_> {
     }
 
     /// Of what it is a part. Parts are written one after the other: our own sites before the
-    /// users', islands before the sites that need them, the users' exits before their entries.
-    /// `early`: those exits that can be written in one pause with our own sites are.
-    fn part(&self, early: bool) -> (Phase, bool, bool) {
+    /// users', islands before the sites that need them, and the users' sites function by function
+    /// ([`super::order`]). `early`: those exits that can be written in one pause with our own sites are.
+    fn part(&self, early: bool) -> Part {
         let phase = match self.job.own {
             true => Phase::Own,
             false if early && self.job.early => Phase::Early,
             false => Phase::Users,
         };
-        // `false` comes first.
-        (phase, !self.is_island(), !self.job.is_exit())
+        let rank = self.job.rank();
+        let functions = (phase == Phase::Users).then(|| rank.page());
+        Part { phase, is_site: !self.is_island(), functions, is_entry: !rank.is_exit() }
     }
 
     /// Its entry, with the file that the site is mapped from now; `None` if that is another one
@@ -100,7 +113,7 @@ pub(crate) fn put_in(
     let early = ready.iter().filter(|(i, _)| jobs[*i].early).map(|(_, detour)| detour.site.0);
     let early = !regions.is_around_any(early)?;
     let all = changes(&process, jobs, ready, early);
-    let (first, users) = all.split_at(all.partition_point(|change| change.part(early).0 != Phase::Users));
+    let (first, users) = all.split_at(all.partition_point(|change| change.part(early).phase != Phase::Users));
     let parts = |changes| <[Change<'_>]>::chunk_by(changes, |a, b| a.part(early) == b.part(early));
     let taken = regions.signals()?;
     let new_signals = signals & !taken;
@@ -115,7 +128,11 @@ pub(crate) fn put_in(
     if !first.is_empty() || new_signals != 0 || makes_way {
         work.push(parts(first).map(|part| pages(part, site).collect()).collect());
     }
-    work.extend(parts(users).flat_map(|part| pages(part, site)).map(|page| vec![vec![page]]));
+    // The exits and the entry of a function in one pause: what returned between two would be counted
+    // without its entry.
+    let key = |change: &Change<'_>| Part { is_entry: false, ..change.part(early) };
+    let functions = users.chunk_by(|a, b| key(a) == key(b));
+    work.extend(functions.map(|piece| parts(piece).map(|part| pages(part, site).collect()).collect()));
     let ground = Ground { ours: regions.code()?, shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {

@@ -17,6 +17,7 @@ use crate::error::SessionError;
 use crate::memory::layout::{PAGE, round};
 use crate::memory::raw::bytes_of;
 use crate::patch::commit::put_in;
+use crate::patch::order::{Kind, Rank};
 use crate::patch::share::Others;
 use crate::target::allocator::Table;
 use crate::target::hold::{Hold, Turn};
@@ -34,6 +35,10 @@ pub(crate) struct Job {
     pub early: bool,
     /// What runs at a hit, in order.
     pub handlers: Vec<Handler>,
+    /// The function that it is of, a run-time address: the lowest one if there are several.
+    pub function: u64,
+    /// It has an exit that looks for the entry of its call.
+    pub is_paired: bool,
     /// Run-time range of the object's code and data that displaced instructions may refer to.
     pub object: std::ops::Range<u64>,
     /// Its functions run on stacks of goroutines.
@@ -55,6 +60,19 @@ impl Job {
     /// Is it an exit of a function, and nothing else?
     pub fn is_exit(&self) -> bool {
         self.handlers.iter().all(Handler::is_exit)
+    }
+
+    fn kind(&self) -> Kind {
+        match self.is_paired {
+            _ if !self.is_exit() => Kind::Other,
+            true => Kind::Paired,
+            false => Kind::Exit,
+        }
+    }
+
+    /// Where its site is in the order in which sites are written.
+    pub fn rank(&self) -> Rank {
+        Rank::new(self.kind(), self.plan.site.offset(self.bias).0, self.function)
     }
 }
 

@@ -19,8 +19,12 @@
 //! and would not show where the threads are. And there is nothing to wait for at the end, since our
 //! traps are answered for as long as the session lasts.
 //!
-//! A patch of one byte needs only the last step, and so does that of a whole instruction where
-//! [`is_one_write`](sidestep_isa::patch::is_one_write) allows that. Where neither is the case and
+//! A probe that is enabled counts from the first step on, and one that is disabled until the last:
+//! the exits of a function and its entry change in these steps one right after the other
+//! ([`super::order`]).
+//!
+//! A patch of one byte needs only one of these two steps, and so does that of a whole instruction
+//! where [`is_one_write`](sidestep_isa::patch::is_one_write) allows that. Where neither is the case and
 //! no breakpoint may be written first (arm64), sites are changed while all threads stand. A child
 //! that is forked meanwhile has traps, and their handler.
 //!
@@ -39,8 +43,10 @@ use sidestep_sys::{Mapping, MemoryError, Process};
 use sidestep_wire::JournalEntry;
 
 use crate::error::SessionError;
+use crate::patch::order::Order;
 use crate::patch::pages::{Stretch, pages};
-use crate::patch::switch::{Work, is_early, leave_regions};
+use crate::patch::stopped::{is_early, leave_regions};
+use crate::patch::switch::Work;
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{Text, text_of, trap_of};
 use crate::target::remote::{mappings, stopped_mappings};
@@ -53,34 +59,41 @@ type Piece = (usize, Vec<u8>);
 pub(crate) fn change(
     process: &Process,
     group: &[&Work],
+    order: Order,
     ground: &Ground,
     gone: &mut BTreeSet<u64>,
 ) -> Result<Duration, SessionError> {
     let maps = mappings(process)?;
     let mut sites = Sites { process, maps, group, gone };
     let inside = Cell::new(false);
-    sites.write(|w, now| {
-        let changes = changes_inside(w, now);
-        inside.set(inside.get() || changes);
-        let traps = w.traps.iter().filter(|o| changes && !now[**o..].starts_with(trap_of(&w.entry)));
+    sites.write_in(order, |w, now| {
+        if !changes_inside(w, now) {
+            return if order == Order::Enable { firsts(w, now) } else { Vec::new() };
+        }
+        inside.set(true);
+        let traps = w.traps.iter().filter(|o| !now[**o..].starts_with(trap_of(&w.entry)));
         traps.map(|o| (*o, trap_of(&w.entry).to_vec())).collect()
     })?;
     let mut longest = Duration::ZERO;
     if inside.get() {
         longest = leave(process, group, ground)?;
     }
-    let written = sites.write(|w, now| {
-        let (mut goal, trap) = (goal(w).to_vec(), trap_of(&w.entry));
-        w.traps.iter().for_each(|o| goal[start(w, *o)].copy_from_slice(trap));
-        if changes_inside(w, now) && now != goal { vec![(trap.len(), goal.split_off(trap.len()))] } else { Vec::new() }
-    })?;
+    let written = sites.write(
+        |_| true,
+        |w, now| {
+            let (mut goal, trap) = (goal(w).to_vec(), trap_of(&w.entry));
+            w.traps.iter().for_each(|o| goal[start(w, *o)].copy_from_slice(trap));
+            if changes_inside(w, now) && now != goal {
+                vec![(trap.len(), goal.split_off(trap.len()))]
+            } else {
+                Vec::new()
+            }
+        },
+    )?;
     if written {
         longest = longest.max(process.each_thread(true, |_| Ok::<(), SessionError>(()))?);
     }
-    sites.write(|w, now| {
-        let traps = w.traps.iter().rev().filter(|o| now[start(w, **o)] != goal(w)[start(w, **o)]);
-        traps.map(|o| (*o, goal(w)[start(w, *o)].to_vec())).collect()
-    })?;
+    sites.write_in(order, firsts)?;
     Ok(longest)
 }
 
@@ -91,6 +104,12 @@ fn goal(w: &Work) -> &[u8] {
 /// The bytes of an instruction that a trap takes.
 fn start(w: &Work, at: usize) -> Range<usize> {
     at..at + trap_of(&w.entry).len()
+}
+
+/// The bytes that are traps as long as a site changes, the first one last.
+fn firsts(w: &Work, now: &[u8]) -> Vec<Piece> {
+    let traps = w.traps.iter().rev().filter(|o| now[start(w, **o)] != goal(w)[start(w, **o)]);
+    traps.map(|o| (*o, goal(w)[start(w, *o)].to_vec())).collect()
 }
 
 /// A single trap has no inside.
@@ -136,10 +155,23 @@ struct Sites<'w> {
 }
 
 impl Sites<'_> {
-    /// Writes what a step wants of each site. Was there anything?
-    fn write(&mut self, step: impl Fn(&Work, &[u8]) -> Vec<Piece>) -> Result<bool, SessionError> {
+    /// Writes what a step wants of each site, exits and others in their order.
+    fn write_in(&mut self, order: Order, step: impl Fn(&Work, &[u8]) -> Vec<Piece>) -> Result<(), SessionError> {
+        for exits in order.exits() {
+            self.write(|w| w.rank.is_exit() == exits, &step)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what a step wants of each of the sites that `which` chooses. Was there anything?
+    fn write(
+        &mut self,
+        which: impl Fn(&Work) -> bool,
+        step: impl Fn(&Work, &[u8]) -> Vec<Piece>,
+    ) -> Result<bool, SessionError> {
         let mut written = false;
-        for page in pages(self.group, |w| w.site()) {
+        let chosen: Vec<&Work> = self.group.iter().copied().filter(|w| which(w)).collect();
+        for page in pages(&chosen, |w| w.site()) {
             let text = Stretch::read(self.process, page.iter().map(|w| (w.site(), w.len())));
             let mut pieces: Vec<(u64, Va, Vec<u8>)> = Vec::new();
             for w in page {

@@ -3,7 +3,7 @@
 //! | step | modules |
 //! |---|---|
 //! | what is in the way | [`thread_state`] |
-//! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`pages`] |
+//! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`stopped`], [`order`], [`pages`] |
 //! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites and signals of several sessions | [`share`], [`release`] |
@@ -15,6 +15,7 @@ pub(crate) mod detach;
 pub(crate) mod install;
 pub(crate) mod left;
 mod live;
+mod order;
 mod pages;
 pub(crate) mod per_probe;
 pub(crate) mod promote;
@@ -22,6 +23,7 @@ pub(crate) mod release;
 pub(crate) mod returns;
 mod semaphore;
 pub(crate) mod share;
+mod stopped;
 pub(crate) mod switch;
 mod thread_state;
 pub(crate) mod toggle;

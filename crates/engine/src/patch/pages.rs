@@ -22,7 +22,8 @@ pub(crate) fn read_all<T>(process: &Process, pages: &[&[T]], place: impl Fn(&T) 
     ends.iter().zip(process.read_many(&places)).map(stretch).collect()
 }
 
-/// Writes what was put, in this order; see [`Stretch::write`].
+/// Writes what was put, in this order. Nobody else may have changed anything since the places were
+/// read: the threads stand still.
 pub(crate) fn write_all(process: &Process, pages: &[Stretch]) -> Result<(), MemoryError> {
     let changed = pages.iter().filter(|page| page.changed);
     process.write_many(&changed.map(|page| (Va(page.start), &page.bytes[..])).collect::<Vec<_>>())
@@ -66,11 +67,5 @@ impl Stretch {
             self.changed |= bytes != new;
             bytes.copy_from_slice(new);
         }
-    }
-
-    /// Writes what was put. Nobody else may have changed anything since the places were read: the
-    /// threads stand still.
-    pub fn write(&self, process: &Process) -> Result<(), MemoryError> {
-        if self.changed { process.write(Va(self.start), &self.bytes) } else { Ok(()) }
     }
 }

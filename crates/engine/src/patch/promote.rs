@@ -18,9 +18,10 @@ use sidestep_wire::{BlockState, JournalEntry};
 
 use crate::error::SessionError;
 use crate::patch::detach::original_of;
-use crate::patch::live;
-use crate::patch::switch::{Switched, Work, change_stopped};
+use crate::patch::order::Order;
+use crate::patch::switch::{Switched, Work};
 use crate::patch::thread_state::{Ground, LOOKS};
+use crate::patch::{live, stopped};
 use crate::target::discovery::{Found, trapped};
 use crate::target::remote::stopped_mappings;
 use crate::target::thread_positions::{self, Position};
@@ -258,8 +259,8 @@ impl Promotion<'_> {
         let mut work: Vec<Work> = sites.iter().map(work).collect();
         work.sort_by_key(Work::site);
         let ground = Ground::of(self.process, self.found)?;
-        let (live, stopped): (Vec<&Work>, Vec<&Work>) = work.iter().partition(|w| w.entry.stays == 1);
-        let longest = live::change(self.process, &live, &ground, gone)?;
-        Ok(longest.max(change_stopped(self.process, self.found, &ground, &[&stopped], gone)?))
+        let (live, rest): (Vec<&Work>, Vec<&Work>) = work.iter().partition(|w| w.entry.stays == 1);
+        let longest = live::change(self.process, &live, Order::Enable, &ground, gone)?;
+        Ok(longest.max(stopped::change(self.process, self.found, &rest, Order::Enable, &ground, gone)?))
     }
 }

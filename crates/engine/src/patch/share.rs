@@ -32,7 +32,8 @@ use sidestep_wire::{JournalEntry, ProbeDesc};
 use crate::error::SessionError;
 use crate::patch::pages::pages;
 use crate::patch::per_probe;
-use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note, set_semaphores};
+use crate::patch::stopped::set_semaphores;
+use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
 use crate::target::discovery::{self, Found, Site, is_ours, isa_of};
 use crate::target::hold::{Hold, Turn};
@@ -322,6 +323,9 @@ pub(crate) fn switch(
     to: Switch,
     switched: &mut Switched,
 ) -> Result<(), SessionError> {
+    if chosen.is_empty() {
+        return Ok(());
+    }
     if matches!(to, Switch::Jump | Switch::Trap) {
         let refused = chosen.iter().map(|site| (Va(site.entry.site), "another session has a probe at the same place"));
         switched.refused.extend(refused);

@@ -1,7 +1,7 @@
 //! Changing what is at the sites that a process carries: the original code, a trap to the detour,
 //! or the patch. Mostly while its threads run ([`super::live`]). Sites of sessions that take no
 //! traps, of libraries that may be unloaded meanwhile, and of USDT probes with a semaphore are
-//! changed while all threads stand, in pauses that are not long ([`crate::target::hold`]).
+//! changed while all threads stand ([`super::stopped`]).
 //!
 //! A controller that is killed leaves each site in a state that runs, and that the journal can tell
 //! from what is not ours: it says that a site is disabled, or not to be a jump, before anything
@@ -13,31 +13,25 @@ use std::time::Duration;
 
 use sidestep_isa::Va;
 use sidestep_isa::patch::is_one_write;
-use sidestep_sys::{Limit, OpenError, Process, Stopped};
-use sidestep_wire::{Flow, JournalEntry};
+use sidestep_sys::{Limit, OpenError, Process};
+use sidestep_wire::JournalEntry;
 
 use crate::error::SessionError;
-use crate::memory::layout::PAGE;
 use crate::memory::raw::bytes_of;
-use crate::patch::live;
+use crate::patch::order::{Kind, Order, Rank};
 use crate::patch::pages::{Stretch, pages};
-use crate::patch::per_probe;
 use crate::patch::promote::{self, Neighbours, is_blocked};
-use crate::patch::semaphore;
 use crate::patch::share::{self, Others};
-use crate::patch::thread_state::{Ground, LOOKS, Scene};
+use crate::patch::thread_state::Ground;
+use crate::patch::{live, per_probe, stopped};
 use crate::target::discovery::{self, Found, Site, Text, isa_of, text_of, trap_of, trapped};
-use crate::target::hold::{Hold, Turn};
-use crate::target::remote::{mappings, stopped_mappings};
-use crate::target::thread_positions::{self, Position};
+use crate::target::remote::mappings;
 
 /// How long somebody else may be at work on the process.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same at the end of a session, whose probes would stay: an attach to a large program may take
 /// longer.
 const LAST_PATIENCE: Duration = Duration::from_secs(60);
-/// So many sites are traps at the same time, which costs the target some time.
-const GROUP: usize = 1024;
 
 /// What became of probes that were to be switched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +90,7 @@ const DISTURBED: &str = "somebody else has, or had, a breakpoint on its first by
 
 /// A site to change.
 pub(crate) struct Work {
-    index: usize,
+    pub index: usize,
     /// Probes that are there.
     probes: usize,
     pub entry: JournalEntry,
@@ -105,15 +99,15 @@ pub(crate) struct Work {
     /// Offsets of the bytes that are traps while it changes, the first one first.
     pub traps: Vec<usize>,
     /// Offsets of traps of other sites inside, one of which a thread may have executed just before.
-    inside: Vec<usize>,
-    /// All of its probes are exits of functions.
-    is_exit: bool,
+    pub inside: Vec<usize>,
+    pub rank: Rank,
 }
 
 impl Work {
     /// A site that was blocked, or is about to be.
     pub fn of_blocked(index: usize, entry: JournalEntry, goal: Vec<u8>, inside: Vec<usize>) -> Work {
-        Work { index, probes: 0, entry, goal: Some(goal), traps: vec![0], inside, is_exit: false }
+        let rank = Rank::new(Kind::Other, entry.site, entry.site);
+        Work { index, probes: 0, entry, goal: Some(goal), traps: vec![0], inside, rank }
     }
 
     pub fn site(&self) -> u64 {
@@ -190,10 +184,7 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
         return Err(SessionError::NoTraps { pid: process.pid() });
     }
     let mut switched = Switched::default();
-    // Each call that is seen to begin is seen to end: exits are there before entries, and go later.
     let (shared, chosen): (Vec<&Site>, Vec<&Site>) = chosen.iter().partition(|site| others.are_at(site.entry.site));
-    let [shared_first, shared_last] = in_order(shared, to, is_exit);
-    share::switch(process, &found, &others, &shared_first, to, &mut switched)?;
     let coming = chosen.iter().filter(|_| to == Switch::On).map(|site| site.entry.site).collect();
     switched.longest = switched.longest.max(promote::make_way(process, &found, &coming)?);
     let mut work = decide(process, &found, &traps, &chosen, to, &mut switched)?;
@@ -204,24 +195,25 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     }
     let trapped = |w: &Work| w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
     let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w) && w.may_run();
-    let changing = work.iter().filter(|w| w.goal.is_some());
-    let mut gone = BTreeSet::new();
-    let ground = Ground::of(process, &found)?;
-    let (live, stopped): (Vec<&Work>, Vec<&Work>) = changing.partition(|w| is_live(w));
-    let [first, last] = in_order(live, to, |w| w.is_exit);
-    let change_live = |part: &[&Work], gone: &mut BTreeSet<u64>, switched: &mut Switched| {
-        for group in part.chunks(GROUP) {
-            let longest = live::change(process, group, &ground, gone)?;
-            switched.longest = switched.longest.max(longest);
-        }
-        Ok::<(), SessionError>(())
-    };
-    change_live(&first, &mut gone, &mut switched)?;
-    switched.stopped += stopped.len();
-    let [early, late] = in_order(stopped, to, |w| w.is_exit);
-    let longest = change_stopped(process, &found, &ground, &[&early, &late], &mut gone)?;
-    switched.longest = switched.longest.max(longest);
-    change_live(&last, &mut gone, &mut switched)?;
+    let order = if to == Switch::Off { Order::Disable } else { Order::Enable };
+    let (mut gone, ground) = (BTreeSet::new(), Ground::of(process, &found)?);
+    let all = shared.into_iter().map(Item::Shared);
+    let all = all.chain(work.iter().filter(|w| w.goal.is_some()).map(Item::Alone));
+    for batch in order.batches(all.collect(), Item::rank) {
+        let shared = |exits| batch.iter().filter_map(|item| item.shared(exits)).collect::<Vec<&Site>>();
+        let [first, last] = order.exits();
+        share::switch(process, &found, &others, &shared(first), to, &mut switched)?;
+        let mut alone: Vec<&Work> = batch.iter().filter_map(Item::alone).collect();
+        alone.sort_by_key(|w| w.site());
+        // All sites of a function in the same way.
+        let stands: BTreeSet<Rank> = alone.iter().filter(|w| !is_live(w)).map(|w| w.rank.function()).collect();
+        let (stopped, live): (Vec<&Work>, Vec<&Work>) = alone.iter().partition(|w| stands.contains(&w.rank.function()));
+        switched.stopped += stopped.len();
+        let longest = live::change(process, &live, order, &ground, &mut gone)?;
+        let longest = longest.max(stopped::change(process, &found, &stopped, order, &ground, &mut gone)?);
+        switched.longest = switched.longest.max(longest);
+        share::switch(process, &found, &others, &shared(last), to, &mut switched)?;
+    }
     work.retain(|w| !gone.contains(&w.site()));
     if matches!(to, Switch::On | Switch::Jump) {
         note(process, &found, &indices(&work), to)?;
@@ -231,20 +223,39 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
         switched.probes += w.probes;
     }
     switched.refused.extend(gone.into_iter().map(|site| (Va(site), FOREIGN)));
-    share::switch(process, &found, &others, &shared_last, to, &mut switched)?;
     promote::settle(process, &found, &traps, &mut switched)?;
     Ok(switched)
 }
 
-/// Exits, and all others: in the order in which they change.
-fn in_order<T>(all: Vec<&T>, to: Switch, is_exit: impl Fn(&T) -> bool) -> [Vec<&T>; 2] {
-    let (exits, rest): (Vec<&T>, Vec<&T>) = all.into_iter().partition(|one| is_exit(one));
-    if to == Switch::Off { [rest, exits] } else { [exits, rest] }
+/// A site that changes.
+enum Item<'s> {
+    /// Other sessions have it, too.
+    Shared(&'s Site),
+    Alone(&'s Work),
 }
 
-/// Does a site have nothing but exits of calls?
-fn is_exit(site: &Site) -> bool {
-    site.users().all(|(_, desc)| desc.flow == Flow::Exit as u32)
+impl<'s> Item<'s> {
+    fn rank(&self) -> Rank {
+        match self {
+            Item::Shared(site) => Rank::of(site),
+            Item::Alone(w) => w.rank,
+        }
+    }
+
+    /// One that other sessions have, too, if it is an exit as wanted.
+    fn shared(&self, exits: bool) -> Option<&'s Site> {
+        match self {
+            Item::Shared(site) if self.rank().is_exit() == exits => Some(site),
+            _ => None,
+        }
+    }
+
+    fn alone(&self) -> Option<&'s Work> {
+        match self {
+            Item::Shared(_) => None,
+            Item::Alone(w) => Some(w),
+        }
+    }
 }
 
 /// What has to be done at each site.
@@ -300,8 +311,8 @@ fn decide(
                 };
                 let on = site.users().filter(is_on);
                 let (probes, goal) = (on.count(), goal(entry, text, to));
-                let (inside, is_exit) = (Vec::new(), is_exit(site));
-                work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside, is_exit });
+                let (inside, rank) = (Vec::new(), Rank::of(site));
+                work.push(Work { index: site.index, probes, entry: *entry, goal, traps, inside, rank });
             }
         }
     }
@@ -356,113 +367,4 @@ pub(crate) fn note(process: &Process, found: &Found, sites: &[usize], to: Switch
         process.write(at, &bytes)?;
     }
     Ok(())
-}
-
-/// Changes sites while all threads stand, one part behind the other. Parts that share a page share
-/// a pause there: between two pauses, calls would be seen to end that were not seen to begin.
-pub(crate) fn change_stopped(
-    process: &Process,
-    found: &Found,
-    ground: &Ground,
-    parts: &[&[&Work]],
-    gone: &mut BTreeSet<u64>,
-) -> Result<Duration, SessionError> {
-    let mut hold = Hold::running(process);
-    let page_of = |w: &Work| w.site() / PAGE;
-    let mut pieces: Vec<Vec<&Work>> = Vec::new();
-    for part in parts {
-        let mut part: Vec<Vec<&Work>> = pages(part, |w| w.site()).map(<[&Work]>::to_vec).collect();
-        if let Some(last) = pieces.last_mut() {
-            if let Some(index) = part.iter().position(|page| page_of(page[0]) == page_of(last[0])) {
-                last.extend(part.remove(index));
-                last.sort_by_key(|w| w.site());
-            }
-        }
-        pieces.extend(part);
-    }
-    let look = |stopped: &mut Stopped| {
-        let maps = stopped_mappings(stopped)?;
-        Ok((Scene::new(stopped, &maps, ground)?, maps))
-    };
-    let mut waited = 0;
-    let purpose = |_: &Vec<&Work>| "sites";
-    hold.in_turns(purpose, &pieces, look, |stopped, (scene, maps), page| {
-        if waited < LOOKS && is_early(stopped, scene, page) {
-            waited += 1;
-            return Ok(Turn::Later);
-        }
-        let mut text = Stretch::read(process, page.iter().map(|w| (w.site(), w.len())));
-        let mut there = Vec::new();
-        for w in page {
-            if matches!(text_of(text.at(w.site(), w.len()), maps, &w.entry), Text::Foreign | Text::Disturbed) {
-                gone.insert(w.site());
-            } else {
-                there.push(*w);
-                text.put(w.site(), w.goal.as_deref().unwrap_or_default());
-            }
-        }
-        leave_regions(stopped, scene, &there)?;
-        let raises = |w: &Work| w.goal.as_deref() != Some(&w.entry.old[..w.len()]);
-        let of = |raised: bool| there.iter().filter(move |w| raises(w) == raised).map(|w| (w.index, w.entry.semaphore));
-        set_semaphores(stopped, found, of(false), false)?;
-        text.write(process)?;
-        set_semaphores(stopped, found, of(true), true)?;
-        Ok(Turn::Done)
-    })?;
-    Ok(hold.longest())
-}
-
-/// Raises or lowers the semaphores of sites, given by index and address (0: it has none), where
-/// that is not so already.
-pub(crate) fn set_semaphores(
-    stopped: &mut Stopped,
-    found: &Found,
-    sites: impl Iterator<Item = (usize, u64)>,
-    raised: bool,
-) -> Result<(), SessionError> {
-    let mut changes = Vec::new();
-    for (index, semaphore) in sites.filter(|(_, semaphore)| *semaphore != 0) {
-        let at = found.entry(index);
-        let entry: JournalEntry = discovery::read_one(stopped.process(), at)?;
-        if entry.is_raised() != raised {
-            changes.push(semaphore::Change { entry: at, semaphore: Va(semaphore), raised });
-        }
-    }
-    semaphore::change(stopped, &found.room(), &changes)
-}
-
-/// Moves the threads that stand where a patch is about to be, behind its first byte, to the copies
-/// of their instructions.
-pub(crate) fn leave_regions(stopped: &mut Stopped, scene: &Scene, work: &[&Work]) -> Result<(), SessionError> {
-    for position in &scene.positions {
-        let Some(w) = in_the_way(stopped, position, work) else { continue };
-        let copy = w.entry.copies().iter().find(|(from, _)| w.site() + u64::from(*from) == position.ip.0);
-        if let (Some((_, to)), false) = (copy, scene.comes_back(stopped, position)) {
-            thread_positions::move_to(stopped, position, Va(w.entry.detour + u64::from(*to)))?;
-        }
-    }
-    Ok(())
-}
-
-/// Is a thread where a patch is about to be that can neither be moved nor stay? See
-/// [`Scene::is_early`].
-pub(crate) fn is_early(stopped: &Stopped, scene: &Scene, work: &[&Work]) -> bool {
-    scene.is_early(stopped, |position| in_the_way(stopped, position, work).is_some())
-}
-
-/// The site of which a position is inside, where a patch is about to be.
-fn in_the_way<'w>(stopped: &Stopped, position: &Position, work: &[&'w Work]) -> Option<&'w Work> {
-    let ip = position.ip.0;
-    let index = work.partition_point(|w| w.site() < ip);
-    let w = work[index.checked_sub(1)?];
-    let inside = w.covers() && ip < w.site() + w.len() as u64;
-    (inside && !comes_from_trap(stopped, position, w)).then_some(w)
-}
-
-/// Has it executed a trap of ours in front of it, for which the handler has yet to look at where it
-/// was?
-fn comes_from_trap(stopped: &Stopped, position: &Position, w: &Work) -> bool {
-    let before = (position.ip.0 - 1).wrapping_sub(w.site());
-    let is_trap = |offsets: &[usize]| offsets.contains(&(before as usize));
-    (is_trap(&w.traps) || is_trap(&w.inside)) && thread_positions::has_trapped(stopped, position)
 }

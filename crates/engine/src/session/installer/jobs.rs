@@ -87,6 +87,8 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
             own: false,
             early: false,
             handlers: Vec::new(),
+            function: u64::MAX,
+            is_paired: false,
             object: loaded.range.clone(),
             is_go: loaded.object.is_go(),
             stays: loaded.object.kind() != Kind::Library,
@@ -111,6 +113,8 @@ pub(super) fn add_job(jobs: &mut Jobs, p: &Planned, handler: Handler, who: usize
     let semaphore = p.matched.usdt.as_ref().and_then(|probe| probe.semaphore);
     job.semaphore = job.semaphore.or(semaphore.map(|va| va.offset(loaded.bias)));
     job.handlers.push(handler);
+    job.function = job.function.min(asked(p).0);
+    job.is_paired |= matches!(p.part, Part::Exit { paired: true, .. });
     waiting.push(who);
     true
 }
