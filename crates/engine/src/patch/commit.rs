@@ -72,7 +72,8 @@ impl Change<'_> {
 
     /// Of what it is a part. Parts are written one after the other: our own sites before the
     /// users', islands before the sites that need them, and the users' sites function by function
-    /// ([`super::order`]). `early`: those exits that can be written in one pause with our own sites are.
+    /// ([`super::order`]). `early`: those exits that can be written in one pause with our own sites
+    /// are.
     fn part(&self, early: bool) -> Part {
         let phase = match self.job.own {
             true => Phase::Own,
@@ -128,8 +129,8 @@ pub(crate) fn put_in(
     if !first.is_empty() || new_signals != 0 || makes_way {
         work.push(parts(first).map(|part| pages(part, site).collect()).collect());
     }
-    // The exits and the entry of a function in one pause: what returned between two would be counted
-    // without its entry.
+    // The exits and the entry of a function in one pause: what returned between two would be
+    // counted without its entry.
     let key = |change: &Change<'_>| Part { is_entry: false, ..change.part(early) };
     let functions = users.chunk_by(|a, b| key(a) == key(b));
     work.extend(functions.map(|piece| parts(piece).map(|part| pages(part, site).collect()).collect()));

@@ -24,9 +24,9 @@
 //! ([`super::order`]).
 //!
 //! A patch of one byte needs only one of these two steps, and so does that of a whole instruction
-//! where [`is_one_write`](sidestep_isa::patch::is_one_write) allows that. Where neither is the case and
-//! no breakpoint may be written first (arm64), sites are changed while all threads stand. A child
-//! that is forked meanwhile has traps, and their handler.
+//! where [`is_one_write`](sidestep_isa::patch::is_one_write) allows that. Where neither is the case
+//! and no breakpoint may be written first (arm64), sites are changed while all threads stand. A
+//! child that is forked meanwhile has traps, and their handler.
 //!
 //! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not
 //! mapped. What that could not see is a library that takes the place of another between the two, in
