@@ -2,8 +2,8 @@
 //! be there, and then it is.
 //!
 //! Where SIGTRAP is ours, users' sites are put into the journal as disabled ones, and then enabled
-//! like any others: while the threads run ([`super::switch`]). Elsewhere they are written a page at
-//! a time while the threads are stopped, but not for long: in several pauses if need be. Our own
+//! like any others: while the threads run ([`super::switch`]). Elsewhere they are written the functions of
+//! a page at a time while the threads are stopped, but not for long: in several pauses if need be. Our own
 //! sites always are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ impl Change<'_> {
         };
         let rank = self.job.rank();
         let functions = (phase == Phase::Users).then(|| rank.page());
-        Part { phase, is_site: !self.is_island(), functions, is_entry: !rank.is_exit() }
+        Part { phase, is_site: !self.is_island(), functions, is_entry: !self.job.is_exit() }
     }
 
     /// Its entry, with the file that the site is mapped from now; `None` if that is another one

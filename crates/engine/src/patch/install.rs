@@ -62,17 +62,11 @@ impl Job {
         self.handlers.iter().all(Handler::is_exit)
     }
 
-    fn kind(&self) -> Kind {
-        match self.is_paired {
-            _ if !self.is_exit() => Kind::Other,
-            true => Kind::Paired,
-            false => Kind::Exit,
-        }
-    }
-
     /// Where its site is in the order in which sites are written.
     pub fn rank(&self) -> Rank {
-        Rank::new(self.kind(), self.plan.site.offset(self.bias).0, self.function)
+        let exits = self.handlers.iter().any(Handler::is_exit);
+        let kind = Kind::new(exits, self.is_exit(), self.is_paired);
+        Rank::new(kind, self.plan.site.offset(self.bias).0, self.function)
     }
 }
 

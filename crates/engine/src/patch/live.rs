@@ -19,14 +19,13 @@
 //! and would not show where the threads are. And there is nothing to wait for at the end, since our
 //! traps are answered for as long as the session lasts.
 //!
-//! A probe that is enabled counts from the first step on, and one that is disabled until the last:
-//! the exits of a function and its entry change in these steps one right after the other
-//! ([`super::order`]).
+//! A probe that is enabled counts from step 1 on, and one that is disabled until step 5. Within
+//! these steps the sites of functions change in an order ([`super::order`]).
 //!
-//! A patch of one byte needs only one of these two steps, and so does that of a whole instruction
-//! where [`is_one_write`](sidestep_isa::patch::is_one_write) allows that. Where neither is the case
-//! and no breakpoint may be written first (arm64), sites are changed while all threads stand. A
-//! child that is forked meanwhile has traps, and their handler.
+//! A patch of one byte needs step 1 alone to be enabled, and step 5 alone to be disabled, and so
+//! does that of a whole instruction where [`is_one_write`](sidestep_isa::patch::is_one_write) allows
+//! that. Where neither is the case and no breakpoint may be written first (arm64), sites are changed
+//! while all threads stand. A child that is forked meanwhile has traps, and their handler.
 //!
 //! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not
 //! mapped. What that could not see is a library that takes the place of another between the two, in
@@ -63,6 +62,9 @@ pub(crate) fn change(
     ground: &Ground,
     gone: &mut BTreeSet<u64>,
 ) -> Result<Duration, SessionError> {
+    if group.is_empty() {
+        return Ok(Duration::ZERO);
+    }
     let maps = mappings(process)?;
     let mut sites = Sites { process, maps, group, gone };
     let inside = Cell::new(false);
@@ -155,10 +157,10 @@ struct Sites<'w> {
 }
 
 impl Sites<'_> {
-    /// Writes what a step wants of each site, exits and others in their order.
+    /// Writes what a step wants of each site, one kind of sites after the other.
     fn write_in(&mut self, order: Order, step: impl Fn(&Work, &[u8]) -> Vec<Piece>) -> Result<(), SessionError> {
-        for exits in order.exits() {
-            self.write(|w| w.rank.is_exit() == exits, &step)?;
+        for kind in order.kinds() {
+            self.write(|w| w.rank.kind() == kind, &step)?;
         }
         Ok(())
     }

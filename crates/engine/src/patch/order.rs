@@ -12,7 +12,8 @@ use sidestep_wire::Flow;
 use crate::memory::layout::PAGE;
 use crate::target::discovery::Site;
 
-/// So many sites change together, which costs the target some time.
+/// A batch of so many sites is full: all of them are traps at the same time, which costs the target
+/// some time.
 const BATCH: usize = 1024;
 
 /// What a site is for its function.
@@ -22,16 +23,30 @@ pub(crate) enum Kind {
     Paired,
     /// An exit, and nothing else.
     Exit,
+    /// An exit, and something else.
+    Mixed,
     /// At the entry, or at any other instruction.
     Other,
+}
+
+impl Kind {
+    /// Of a site that has exits, or `only` exits, of which some are paired.
+    pub fn new(exits: bool, only: bool, paired: bool) -> Kind {
+        match (exits, only) {
+            (true, true) if paired => Kind::Paired,
+            (true, true) => Kind::Exit,
+            (true, false) => Kind::Mixed,
+            (false, _) => Kind::Other,
+        }
+    }
 }
 
 /// Where a site is in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     is_unpaired: bool,
-    /// The function, a run-time address. Of a paired exit, the site.
-    of: u64,
+    /// The address of the function, or of a paired exit. Or the number of its page.
+    at: u64,
     kind: Kind,
 }
 
@@ -40,23 +55,23 @@ impl Rank {
     /// lowest one. So an exit comes before the entries of all of them.
     pub fn new(kind: Kind, site: u64, function: u64) -> Rank {
         let is_unpaired = kind != Kind::Paired;
-        Rank { is_unpaired, of: if is_unpaired { function } else { site }, kind }
+        Rank { is_unpaired, at: if is_unpaired { function } else { site }, kind }
     }
 
     /// Of a site whose probes are known.
     pub fn of(site: &Site) -> Rank {
-        let is_exit = site.users().all(|(_, desc)| desc.flow == Flow::Exit as u32);
-        let kind = match site.users().any(|(_, desc)| desc.pair != 0) {
-            _ if !is_exit => Kind::Other,
-            true => Kind::Paired,
-            false => Kind::Exit,
-        };
-        let function = site.users().map(|(_, desc)| desc.asked).min();
-        Rank::new(kind, site.entry.site, function.unwrap_or(site.entry.site))
+        let exits = site.users().filter(|(_, desc)| desc.flow == Flow::Exit as u32).count();
+        let is_paired = site.users().any(|(_, desc)| desc.pair != 0);
+        let kind = Kind::new(exits != 0, exits == site.users().count(), is_paired);
+        Rank::new(kind, site.entry.site, site.function())
     }
 
-    pub fn is_exit(self) -> bool {
-        self.kind != Kind::Other
+    pub fn kind(self) -> Kind {
+        self.kind
+    }
+
+    pub fn is_paired(self) -> bool {
+        !self.is_unpaired
     }
 
     /// The same for all sites of a function that change together.
@@ -66,7 +81,7 @@ impl Rank {
 
     /// The same for all sites of functions that begin on one page.
     pub fn page(self) -> Rank {
-        Rank { of: self.of / PAGE, ..self.function() }
+        Rank { at: self.at / PAGE, ..self.function() }
     }
 }
 
@@ -78,22 +93,30 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Whether those are exits that change first, and those that change last.
-    pub fn exits(self) -> [bool; 2] {
-        match self {
-            Order::Enable => [true, false],
-            Order::Disable => [false, true],
+    /// These, in their order.
+    fn in_order<T, const N: usize>(self, mut all: [T; N]) -> [T; N] {
+        if self == Order::Disable {
+            all.reverse();
         }
+        all
     }
 
-    /// Divides sites into batches, in their order.
+    /// Whether those sites are paired exits that change first, and those that change last.
+    pub fn paired(self) -> [bool; 2] {
+        self.in_order([true, false])
+    }
+
+    /// The kinds of sites.
+    pub fn kinds(self) -> [Kind; 4] {
+        self.in_order([Kind::Paired, Kind::Exit, Kind::Mixed, Kind::Other])
+    }
+
+    /// Divides sites into batches of functions, in their order.
     pub fn batches<T>(self, sites: Vec<T>, rank: impl Fn(&T) -> Rank) -> Vec<Vec<T>> {
         let mut batches: Vec<Vec<T>> = Vec::new();
-        let mut pairs = None;
         for mut sites in self.pieces(sites, |site| rank(site).function(), |_| 0) {
-            let same = pairs.replace(rank(&sites[0]).is_unpaired) == Some(rank(&sites[0]).is_unpaired);
             match batches.last_mut() {
-                Some(batch) if same && batch.len() < BATCH => batch.append(&mut sites),
+                Some(batch) if batch.len() < BATCH => batch.append(&mut sites),
                 _ => batches.push(sites),
             }
         }
@@ -122,31 +145,34 @@ impl Order {
 mod tests {
     use super::*;
 
-    /// 2000 functions, each with an entry, an exit and a paired exit.
+    /// 2000 functions, each with an entry and two exits.
     fn sites() -> Vec<Rank> {
-        let kinds = [Kind::Other, Kind::Exit, Kind::Paired];
+        let kinds = [Kind::Other, Kind::Exit, Kind::Exit];
         let site = |site: u64| Rank::new(kinds[(site % 3) as usize], site, site / 3 * 3);
         (0..6000).rev().map(site).collect()
+    }
+
+    fn first(batch: &[Rank]) -> u64 {
+        batch.iter().min().unwrap().at
+    }
+
+    fn last(batch: &[Rank]) -> u64 {
+        batch.iter().max().unwrap().at
     }
 
     #[test]
     fn the_exits_of_a_function_were_enabled_long_before_its_entry() {
         let batches = Order::Enable.batches(sites(), |site| *site);
         assert_eq!(batches.concat().len(), 6000);
-        assert!(batches.iter().all(|batch| batch.len() <= BATCH + 1));
-        let last = |batch: &Vec<Rank>| batch.iter().max().unwrap().function();
-        let first = |batch: &Vec<Rank>| batch.iter().min().unwrap().function();
+        assert!(batches.iter().all(|batch| batch.len() < BATCH + 3));
         assert!(batches.windows(2).all(|pair| last(&pair[0]) < first(&pair[1])), "a function in two batches");
-        let paired: Vec<bool> =
-            batches.iter().map(|batch| batch.iter().all(|site| site.kind == Kind::Paired)).collect();
-        assert_eq!(paired, [true, true, false, false, false, false], "paired exits come first");
     }
 
     #[test]
     fn sites_are_disabled_the_other_way_round() {
         let batches = Order::Disable.batches(sites(), |site| *site);
-        let last = |batch: &Vec<Rank>| batch.iter().max().unwrap().function();
-        let first = |batch: &Vec<Rank>| batch.iter().min().unwrap().function();
         assert!(batches.windows(2).all(|pair| first(&pair[0]) > last(&pair[1])));
+        assert_eq!(Order::Disable.kinds()[0], Kind::Other);
+        assert_eq!(Order::Disable.paired(), [false, true]);
     }
 }

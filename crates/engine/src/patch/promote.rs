@@ -260,6 +260,7 @@ impl Promotion<'_> {
         work.sort_by_key(Work::site);
         let ground = Ground::of(self.process, self.found)?;
         let (live, rest): (Vec<&Work>, Vec<&Work>) = work.iter().partition(|w| w.entry.stays == 1);
+        // All of these are probed before and after, so their order does not matter.
         let longest = live::change(self.process, &live, Order::Enable, &ground, gone)?;
         Ok(longest.max(stopped::change(self.process, self.found, &rest, Order::Enable, &ground, gone)?))
     }

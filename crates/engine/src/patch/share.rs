@@ -30,7 +30,7 @@ use sidestep_wire::header::ISLAND;
 use sidestep_wire::{JournalEntry, ProbeDesc};
 
 use crate::error::SessionError;
-use crate::patch::pages::pages;
+use crate::patch::order::{Order, Rank};
 use crate::patch::per_probe;
 use crate::patch::stopped::set_semaphores;
 use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note};
@@ -333,7 +333,7 @@ pub(crate) fn switch(
     }
     let entries = found.entries(process)?;
     let on = to == Switch::On;
-    let mut work: Vec<(usize, &JournalEntry)> = Vec::new();
+    let mut work: Vec<(usize, &JournalEntry, Rank)> = Vec::new();
     for site in chosen {
         let va = Va(site.entry.site);
         let Some(entry) = entries.get(site.index).filter(|entry| is_same(entry, &site.entry)) else {
@@ -345,7 +345,7 @@ pub(crate) fn switch(
         } else if on && !others.are_in(process, entry) && is_foreign(process, entry) {
             switched.refused.push((va, FOREIGN));
         } else {
-            work.push((site.index, entry));
+            work.push((site.index, entry, Rank::of(site)));
             switched.sites += 1;
             switched.probes += site
                 .users()
@@ -353,47 +353,48 @@ pub(crate) fn switch(
                 .count();
         }
     }
-    work.sort_by_key(|(_, entry)| entry.site);
-    let indices: Vec<usize> = work.iter().map(|(index, _)| *index).collect();
+    let indices: Vec<usize> = work.iter().map(|(index, ..)| *index).collect();
     if !on {
         note(process, found, &indices, to)?;
     }
-    let longest = change(process, found, others, &work, on)?;
+    let longest = change(process, found, others, work, on)?;
     if on {
         note(process, found, &indices, to)?;
     }
-    switched.stopped += work.len();
+    switched.stopped += indices.len();
     switched.longest = switched.longest.max(longest);
     Ok(())
 }
 
-/// Links or unlinks sites in pauses that are not long.
+/// Links or unlinks sites in pauses that are not long, those of a function in one, except paired
+/// exits.
 fn change(
     process: &Process,
     found: &Found,
     others: &Others,
-    work: &[(usize, &JournalEntry)],
+    work: Vec<(usize, &JournalEntry, Rank)>,
     on: bool,
 ) -> Result<Duration, SessionError> {
     let ground = Ground::of(process, found)?;
     let mut hold = Hold::running(process);
-    let pages: Vec<&[(usize, &JournalEntry)]> = pages(work, |(_, entry)| entry.site).collect();
+    let order = if on { Order::Enable } else { Order::Disable };
+    let pieces = order.pieces(work, |(.., rank)| rank.page(), |(_, entry, _)| entry.site);
     let look = |stopped: &mut Stopped| Scene::new(stopped, &stopped_mappings(stopped)?, &ground);
     let mut waited = 0;
     hold.in_turns(
         |_| "sites",
-        &pages,
+        &pieces,
         look,
-        |stopped, scene, page| {
+        |stopped, scene, piece| {
             let stands = |entry: &JournalEntry| {
                 let inside = entry.inner(JUMP as u64);
                 scene.positions.iter().any(|p| inside.contains(&p.ip.0)) || !others.can_link(process, scene, entry)
             };
-            if on && waited < LOOKS && page.iter().any(|(_, entry)| stands(entry)) {
+            if on && waited < LOOKS && piece.iter().any(|(_, entry, _)| stands(entry)) {
                 waited += 1;
                 return Ok(Turn::Later);
             }
-            for (index, entry) in *page {
+            for (index, entry, _) in piece {
                 if on && stands(entry) {
                     return Err(SessionError::Occupied { pid: process.pid() });
                 }

@@ -18,7 +18,7 @@ use crate::target::hold::{Hold, Turn};
 use crate::target::remote::stopped_mappings;
 use crate::target::thread_positions::{self, Position};
 
-/// Changes sites. Those of a function change in one pause, but for paired exits. Those that are not
+/// Changes sites. Those of a function change in one pause, except paired exits. Those that are not
 /// ours any more are `gone`. Gives the longest time that a thread stood.
 pub(crate) fn change(
     process: &Process,

@@ -8,7 +8,7 @@
 //! else than the patch is there, and that it is not any more after the patch is back. One process
 //! at a time changes things ([`Process::turn`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use sidestep_isa::Va;
@@ -184,7 +184,10 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
         return Err(SessionError::NoTraps { pid: process.pid() });
     }
     let mut switched = Switched::default();
+    let order = if to == Switch::Off { Order::Disable } else { Order::Enable };
     let (shared, chosen): (Vec<&Site>, Vec<&Site>) = chosen.iter().partition(|site| others.are_at(site.entry.site));
+    let [first, last] = order_of_shared(order, shared, &chosen);
+    share::switch(process, &found, &others, &first, to, &mut switched)?;
     let coming = chosen.iter().filter(|_| to == Switch::On).map(|site| site.entry.site).collect();
     switched.longest = switched.longest.max(promote::make_way(process, &found, &coming)?);
     let mut work = decide(process, &found, &traps, &chosen, to, &mut switched)?;
@@ -195,24 +198,21 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
     }
     let trapped = |w: &Work| w.traps.iter().all(|o| traps.contains_key(&(w.site() + *o as u64)));
     let is_live = |w: &Work| w.entry.semaphore == 0 && w.entry.stays == 1 && trapped(w) && w.may_run();
-    let order = if to == Switch::Off { Order::Disable } else { Order::Enable };
     let (mut gone, ground) = (BTreeSet::new(), Ground::of(process, &found)?);
-    let all = shared.into_iter().map(Item::Shared);
-    let all = all.chain(work.iter().filter(|w| w.goal.is_some()).map(Item::Alone));
-    for batch in order.batches(all.collect(), Item::rank) {
-        let shared = |exits| batch.iter().filter_map(|item| item.shared(exits)).collect::<Vec<&Site>>();
-        let [first, last] = order.exits();
-        share::switch(process, &found, &others, &shared(first), to, &mut switched)?;
-        let mut alone: Vec<&Work> = batch.iter().filter_map(Item::alone).collect();
-        alone.sort_by_key(|w| w.site());
+    for paired in order.paired() {
+        let changing: Vec<&Work> = work.iter().filter(|w| w.goal.is_some() && w.rank.is_paired() == paired).collect();
         // All sites of a function in the same way.
-        let stands: BTreeSet<Rank> = alone.iter().filter(|w| !is_live(w)).map(|w| w.rank.function()).collect();
-        let (stopped, live): (Vec<&Work>, Vec<&Work>) = alone.iter().partition(|w| stands.contains(&w.rank.function()));
-        switched.stopped += stopped.len();
-        let longest = live::change(process, &live, order, &ground, &mut gone)?;
-        let longest = longest.max(stopped::change(process, &found, &stopped, order, &ground, &mut gone)?);
+        let stands: BTreeSet<Rank> = changing.iter().filter(|w| !is_live(w)).map(|w| w.rank.function()).collect();
+        let (stopped, live): (Vec<&Work>, Vec<&Work>) =
+            changing.into_iter().partition(|w| stands.contains(&w.rank.function()));
+        for mut batch in order.batches(live, |w| w.rank) {
+            batch.sort_by_key(|w| w.site());
+            let longest = live::change(process, &batch, order, &ground, &mut gone)?;
+            switched.longest = switched.longest.max(longest);
+        }
+        let longest = stopped::change(process, &found, &stopped, order, &ground, &mut gone)?;
         switched.longest = switched.longest.max(longest);
-        share::switch(process, &found, &others, &shared(last), to, &mut switched)?;
+        switched.stopped += stopped.iter().filter(|w| !gone.contains(&w.site())).count();
     }
     work.retain(|w| !gone.contains(&w.site()));
     if matches!(to, Switch::On | Switch::Jump) {
@@ -223,39 +223,20 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
         switched.probes += w.probes;
     }
     switched.refused.extend(gone.into_iter().map(|site| (Va(site), FOREIGN)));
+    share::switch(process, &found, &others, &last, to, &mut switched)?;
     promote::settle(process, &found, &traps, &mut switched)?;
     Ok(switched)
 }
 
-/// A site that changes.
-enum Item<'s> {
-    /// Other sessions have it, too.
-    Shared(&'s Site),
-    Alone(&'s Work),
-}
-
-impl<'s> Item<'s> {
-    fn rank(&self) -> Rank {
-        match self {
-            Item::Shared(site) => Rank::of(site),
-            Item::Alone(w) => w.rank,
-        }
-    }
-
-    /// One that other sessions have, too, if it is an exit as wanted.
-    fn shared(&self, exits: bool) -> Option<&'s Site> {
-        match self {
-            Item::Shared(site) if self.rank().is_exit() == exits => Some(site),
-            _ => None,
-        }
-    }
-
-    fn alone(&self) -> Option<&'s Work> {
-        match self {
-            Item::Shared(_) => None,
-            Item::Alone(w) => Some(w),
-        }
-    }
+/// Sites that other sessions have, too: those that change before all others, and those that change
+/// after them. Functions all of whose sites are shared change as a whole, but for paired exits.
+fn order_of_shared<'s>(order: Order, shared: Vec<&'s Site>, alone: &[&Site]) -> [Vec<&'s Site>; 2] {
+    let is_paired = |site: &&&Site| Rank::of(site).is_paired();
+    let apart: HashSet<u64> = alone.iter().chain(shared.iter().filter(is_paired)).map(|site| site.function()).collect();
+    let is_entry = |site: &Site| Rank::of(site).kind() == Kind::Other;
+    let last = |site: &&Site| apart.contains(&site.function()) && is_entry(site) == (order == Order::Enable);
+    let (last, first) = shared.into_iter().partition(last);
+    [first, last]
 }
 
 /// What has to be done at each site.

@@ -396,6 +396,11 @@ impl Site {
         let own = |desc: &ProbeDesc| !USERS.iter().any(|flow| desc.flow == *flow as u32);
         self.probes.iter().filter(move |(_, desc)| !own(desc) && desc.flags & ProbeDesc::RETIRED == 0)
     }
+
+    /// The function that it is of, a run-time address; if there are several, the lowest one.
+    pub fn function(&self) -> u64 {
+        self.users().map(|(_, desc)| desc.asked).min().unwrap_or(self.entry.site)
+    }
 }
 
 /// The users' exits of functions whose entries are sites of our own. They stay as long as these:
