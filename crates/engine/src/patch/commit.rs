@@ -2,9 +2,9 @@
 //! be there, and then it is.
 //!
 //! Where SIGTRAP is ours, users' sites are put into the journal as disabled ones, and then enabled
-//! like any others: while the threads run ([`super::switch`]). Elsewhere they are written the functions of
-//! a page at a time while the threads are stopped, but not for long: in several pauses if need be. Our own
-//! sites always are.
+//! like any others: while the threads run ([`super::switch`]). Elsewhere they are written while the
+//! threads are stopped, but not for long: in several pauses if need be, in each the sites of the
+//! functions that begin on some pages. Our own sites always are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;

@@ -22,10 +22,10 @@
 //! A probe that is enabled counts from step 1 on, and one that is disabled until step 5. Within
 //! these steps the sites of functions change in an order ([`super::order`]).
 //!
-//! A patch of one byte needs step 1 alone to be enabled, and step 5 alone to be disabled, and so
-//! does that of a whole instruction where [`is_one_write`](sidestep_isa::patch::is_one_write) allows
-//! that. Where neither is the case and no breakpoint may be written first (arm64), sites are changed
-//! while all threads stand. A child that is forked meanwhile has traps, and their handler.
+//! A patch of one byte needs step 1 alone to be enabled, and step 5 alone to be disabled. So does
+//! that of a whole instruction where [`is_one_write`](sidestep_isa::patch::is_one_write) allows
+//! that. Where neither is the case and no breakpoint may be written first (arm64), sites are
+//! changed while all threads stand. A child that is forked meanwhile has traps, and their handler.
 //!
 //! What is at a site is compared right before each write, and `/proc/PID/mem` refuses what is not
 //! mapped. What that could not see is a library that takes the place of another between the two, in
