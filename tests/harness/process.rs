@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// on a busy machine.
 ///
 /// 32-bit Arm is only tested in an emulated machine, which is some twenty times slower.
-pub const LIMIT: Duration = Duration::from_secs(if cfg!(target_arch = "arm") { 240 } else { 60 });
+pub const LIMIT: Duration = Duration::from_secs(if cfg!(target_arch = "arm") { 240 } else { 120 });
 
 /// How a command ended and what it wrote.
 #[derive(Debug)]
