@@ -27,9 +27,9 @@ use crate::patch::{live, per_probe, stopped};
 use crate::target::discovery::{self, Found, Site, Text, isa_of, text_of, trap_of, trapped};
 use crate::target::remote::mappings;
 
-/// How long somebody else may be at work on the process. A switch takes some hundredths of a second,
-/// but where the machine is overloaded or its disk stands still, each thread that has to stop, and
-/// each page of the tool, may take a second.
+/// How long somebody else may be at work on the process. A switch takes some hundredths of a
+/// second. But where the machine is overloaded or its disk stands still, each thread that has to
+/// stop, and each page of the tool, may take a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The same at the end of a session, whose probes would stay: an attach to a large program may take
 /// longer.
