@@ -3,7 +3,8 @@
 //! | step | modules |
 //! |---|---|
 //! | what is in the way | [`thread_state`] |
-//! | writing: tables first, then sites, in pauses or while the threads run | [`install`], [`commit`], [`live`], [`stopped`], [`order`], [`pages`] |
+//! | writing: tables first, then sites | [`install`], [`commit`], [`pages`] |
+//! | in an order, while the threads run or stand | [`order`], [`live`], [`stopped`] |
 //! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites and signals of several sessions | [`share`], [`release`] |

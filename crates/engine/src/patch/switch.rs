@@ -231,7 +231,7 @@ pub(crate) fn in_turn(process: &Process, shared: Va, chosen: &[Site], to: Switch
 }
 
 /// Sites that other sessions have, too: those that change before all others, and those that change
-/// after them. Functions all of whose sites are shared change as a whole, but for paired exits.
+/// after them. Functions all of whose sites are shared change as a whole, except paired exits.
 fn order_of_shared<'s>(order: Order, shared: Vec<&'s Site>, alone: &[&Site]) -> [Vec<&'s Site>; 2] {
     let is_paired = |site: &&&Site| Rank::of(site).is_paired();
     let apart: HashSet<u64> = alone.iter().chain(shared.iter().filter(is_paired)).map(|site| site.function()).collect();
