@@ -503,7 +503,7 @@ fn unwinders_that_come_later_find_real_return_addresses() {
     for way in WAYS {
         for command in ["thrown 101", "hidden 101", "traced 50"] {
             let report = watched(way, &through(path), &[path], command);
-            let told = "was given its real return addresses back";
+            let told = "was given real return addresses back";
             assert_eq!(report.0.stderr.contains(told), command.starts_with("hidden"), "{way:?}: {}", report.0);
         }
     }

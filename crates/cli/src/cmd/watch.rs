@@ -13,6 +13,7 @@ use super::costs::Costs;
 use super::losses::Losses;
 use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
+use crate::out::processes::by_reason;
 use crate::out::sink::Sink;
 use crate::out::{number, outlet, refusals};
 use crate::signals::{self, Signals};
@@ -316,12 +317,12 @@ impl Watch<'_> {
         }
         self.losses.look(&self.session, &mut self.sink)?;
         self.losses.unfinished(&self.session, &mut self.sink)?;
-        for (pid, reason) in self.session.unfollowed() {
-            self.sink.warn(&format!("process {pid} was not followed: {reason}"));
+        for (which, reason) in by_reason(self.session.unfollowed()) {
+            self.sink.warn(&format!("{which} not followed: {reason}"));
         }
-        for (pid, reason) in self.session.unwatched() {
+        for (which, reason) in by_reason(self.session.unwatched()) {
             self.sink.warn(&format!(
-                "process {pid} was given its real return addresses back ({reason}); from then on, returns of functions whose exits are not known were not counted"
+                "{which} given real return addresses back ({reason}); from then on, returns of functions whose exits are not known were not counted"
             ));
         }
         if self.session.probes().is_empty() {

@@ -10,6 +10,7 @@ pub mod man;
 pub mod number;
 pub mod outlet;
 pub mod plan;
+pub mod processes;
 pub mod refusals;
 pub mod script;
 pub mod sink;
