@@ -5,8 +5,15 @@ use std::fs;
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Tracing, during, sidestep};
+use sidestep_tests::tool::{Tracing, during, is_32_bit, sidestep, with_command};
 use sidestep_tests::{Snapshot, target};
+
+use super::counts::work;
+
+/// Bytes that a process may map yet, where it may map little.
+const LITTLE: u64 = 256 << 20;
+/// The same where it is followed: there is room for each of a hundred children.
+const LITTLE_FOLLOWED: u64 = 1 << 30;
 
 /// Lets a process map so many bytes more, or as many as it likes.
 fn allow(pid: i32, more: Option<u64>) {
@@ -55,6 +62,49 @@ pub fn an_attach_without_memory_is_refused_in_one_line() {
         assert_eq!(program.ask("repair 8"), 8);
         program.finish().ok();
     }
+}
+
+/// A session took a gigabyte of address space for threads that were never there, four with rings:
+/// daemons that are limited to 256 MiB, as those of dovecot are, could not be probed.
+#[test]
+pub fn a_process_with_little_address_space_could_not_be_probed() {
+    let Some(path) = target("spawn") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    allow(program.pid(), Some(LITTLE));
+    let pid = program.pid().to_string();
+    let before = Snapshot::of(program.pid());
+    let (report, answer) = during(&["funccount", "-p", &pid, "leaf"], || program.ask("work 1000"));
+    assert_eq!(answer, work(1000));
+    report.assert_count("leaf", 1000);
+    let script = r#"u:spawn:leaf { @[arg0] = count(); printf("%d\n", arg0) } ur:spawn:leaf { @r = count() }"#;
+    let (report, answer) = during(&["-f", "json", "-p", &pid, "-e", script], || program.ask("work 1000"));
+    assert_eq!((answer, report.0.stdout.matches(r#""printf""#).count()), (work(1000), 1000));
+    assert!(report.0.stdout.contains(r#"{"@r": 1000}"#), "{}", report.0);
+    before.assert_same(&Snapshot::of(program.pid()));
+    program.finish().ok();
+}
+
+/// The same for those that are followed.
+#[test]
+pub fn followed_processes_with_little_address_space_could_not_be_probed() {
+    let Some(path) = target("spawn") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let most = format!("--as={LITTLE_FOLLOWED}");
+    let command = ["prlimit", &most, path, "exec", "50"];
+    let script = format!("{path}:leaf");
+    if !is_32_bit() {
+        let (output, report) = with_command(&["funccount", "--follow", &script], &command);
+        assert_eq!((output.code(), output.stdout), (3, format!("{}\n", work(50))), "{}", report.0);
+        report.assert_count("leaf", 60);
+    }
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    allow(program.pid(), Some(LITTLE_FOLLOWED));
+    let tracing = Tracing::start(&["funccount", "--follow", "-p", &pid, "leaf"]);
+    let forked: i64 = (0..5).map(|_| program.ask("fork 20")).sum();
+    assert_eq!((forked, program.ask("exec 50")), (5 * 20, work(50)));
+    assert_eq!(program.finish().code(), 3);
+    tracing.end().assert_count("leaf", 5 * (20 * 20 + 20) + 60);
 }
 
 /// The controller has mapped its memory in the target, and had no descriptor left to open that

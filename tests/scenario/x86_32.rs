@@ -196,7 +196,8 @@ again! {
     }
     limits {
         a_shadow_stack_that_cannot_grow_watches_what_it_can, an_attach_without_memory_is_refused_in_one_line,
-        threads_that_cannot_be_told_apart_are_refused_or_noticed,
+        threads_that_cannot_be_told_apart_are_refused_or_noticed, a_process_with_little_address_space_could_not_be_probed,
+        followed_processes_with_little_address_space_could_not_be_probed,
     }
     beside {
         a_process_on_the_same_memory_is_a_reason_to_refuse, a_process_on_the_same_memory_outlives_switches_and_the_detach,

@@ -223,7 +223,8 @@ fn own_slot(agent: Agent, thread: Thread) -> Option<&'static Slot> {
     thread.shared_slot().filter(|slot| slot.owner.load(Ordering::Acquire) == pid)
 }
 
-/// A slot that no process has: one whose process has ended, or a new one.
+/// A slot that no process has: one whose process has ended, or a new one. This process may have
+/// mapped fewer slots than other processes of the session.
 fn take_slot(agent: Agent) -> Option<&'static Slot> {
     let (common, slots_max) = (agent.common(), agent.layout().slots_max);
     let pid = agent.private().pid.load(Ordering::Acquire);
@@ -233,9 +234,13 @@ fn take_slot(agent: Agent) -> Option<&'static Slot> {
     };
     let less = |free: u32| free.checked_sub(1);
     if common.slots_free.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok() {
-        let used = common.slots_used.load(Ordering::Acquire).min(slots_max);
-        if let Some(slot) = (0..used).find_map(take) {
+        let used = common.slots_used.load(Ordering::Acquire);
+        if let Some(slot) = (0..used.min(slots_max)).find_map(take) {
             return Some(slot);
+        }
+        if used > slots_max {
+            // The free slot is one that only others have mapped.
+            common.slots_free.fetch_add(1, Ordering::AcqRel);
         }
     }
     for _ in 0..slots_max {

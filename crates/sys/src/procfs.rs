@@ -92,6 +92,27 @@ pub fn status_field(status: &str, key: &str) -> Option<String> {
     Some(rest.trim().to_owned())
 }
 
+/// A line of `/proc/PID/limits`: the soft limit, `None` if there is none.
+#[must_use]
+pub fn limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Bytes that a process may map until a limit of its own ends that (setrlimit(2), `RLIMIT_AS` and
+/// `RLIMIT_DATA`); `None`: it has none.
+#[must_use]
+pub fn room(pid: i32) -> Option<u64> {
+    let limits = read_short(&format!("/proc/{pid}/limits")).ok()?;
+    let status = read_short(&format!("/proc/{pid}/status")).ok()?;
+    let left = |(name, used): (&str, &str)| {
+        let limit = limit(&limits, name)?;
+        let used: u64 = status_field(&status, used)?.strip_suffix(" kB")?.trim().parse().ok()?;
+        Some(limit.saturating_sub(used * 1024))
+    };
+    [("Max address space", "VmSize"), ("Max data size", "VmData")].into_iter().filter_map(left).min()
+}
+
 /// Field `n` of `/proc/PID/stat`, counted from 1 as in proc(5). The field is behind the name, so
 /// `n` is 3 or more.
 pub fn stat_field(stat: &str, n: usize) -> Option<&str> {
@@ -259,6 +280,27 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(start_time_of(pid), None);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn limits_of_a_process() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max data size             unlimited            unlimited            bytes     \n\
+                      Max address space         268435456            unlimited            bytes     \n";
+        assert_eq!(limit(limits, "Max address space"), Some(256 << 20));
+        assert_eq!((limit(limits, "Max data size"), limit(limits, "Max queue size")), (None, None));
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        let set = |to: &str| {
+            let done = std::process::Command::new("prlimit").args([&format!("--pid={pid}"), to]).status();
+            assert!(done.unwrap().success());
+        };
+        set("--as=1099511627776:");
+        assert!(room(pid).is_some_and(|room| room < 1 << 40));
+        set("--data=1:");
+        assert_eq!(room(pid), Some(0));
+        drop(child.stdin.take());
         child.wait().unwrap();
     }
 

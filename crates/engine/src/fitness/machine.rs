@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sidestep_sys::{arch, bpf, tsc_usable};
 
-use super::{Fact, field, limit};
+use super::{Fact, field};
 
 /// Bits of capabilities (include/uapi/linux/capability.h).
 const CAP_SYS_PTRACE: u32 = 19;
@@ -54,8 +54,8 @@ pub fn machine() -> Vec<Fact> {
         mappings(read("/proc/sys/vm/max_map_count").as_deref()),
         clock(),
         cet(&cpuinfo),
-        priority(limit(&limits, "Max realtime priority"), &us),
-        kernel(limit(&limits, "Max locked memory")),
+        priority(sidestep_sys::limit(&limits, "Max realtime priority"), &us),
+        kernel(sidestep_sys::limit(&limits, "Max locked memory")),
     ]
 }
 

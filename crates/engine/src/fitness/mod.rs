@@ -53,9 +53,3 @@ impl Fact {
 fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
-
-/// A line of `/proc/PID/limits`: the soft limit, `None` if there is none.
-fn limit(limits: &str, name: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
-}

@@ -1,12 +1,10 @@
 //! One process.
 
-use std::fs;
-
 use sidestep_isa::Len;
 use sidestep_symbols::Source;
 use sidestep_sys::Process;
 
-use super::{Fact, field, limit};
+use super::Fact;
 use crate::api::Options;
 use crate::error::SessionError;
 use crate::resolve::objects::Objects;
@@ -27,17 +25,15 @@ pub fn process(pid: i32, options: &Options) -> Vec<Fact> {
         Ok(process) => process,
         Err(error) => return vec![Fact::error("process", error)],
     };
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let comm = process.comm().unwrap_or_default();
     let threads = process.threads().map_or(0, |threads| threads.len());
-    let limits = read("limits");
     vec![
         Fact::fine("process", format!("{pid} ({comm}) can be traced")),
         session(pid, options),
         filters(&process),
         shadow_stack(&process),
         uprobes(&process),
-        address_space(field(&read("status"), "VmSize"), limit(&limits, "Max address space")),
+        address_space(sidestep_sys::room(pid)),
         stops(threads),
         program(&process, options),
     ]
@@ -110,13 +106,12 @@ fn uprobes(process: &Process) -> Fact {
     }
 }
 
-/// `used` is as `/proc/PID/status` has it: `123 kB`.
-fn address_space(used: Option<&str>, limit: Option<u64>) -> Fact {
-    let used = used.and_then(|used| used.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024;
-    match limit {
-        Some(limit) if limit.saturating_sub(used) < ROOM.0 => Fact::limited(
+/// `room`: how many bytes the process may map yet, if there is a limit.
+fn address_space(room: Option<u64>) -> Fact {
+    match room {
+        Some(room) if room < ROOM.0 => Fact::limited(
             "address space",
-            format!("limited (ulimit -v): {} MiB are left", limit.saturating_sub(used) >> 20),
+            format!("limited (ulimit -v): {} MiB are left", room >> 20),
             format!(
                 "if an attach finds no memory: prlimit --as=unlimited --pid PID (a session takes {} MiB)",
                 ROOM.0 >> 20
@@ -170,9 +165,9 @@ mod tests {
 
     #[test]
     fn little_address_space_is_said() {
-        assert_eq!(address_space(Some("100000 kB"), None).verdict, Verdict::Fine);
-        assert_eq!(address_space(Some("100000 kB"), Some(200 << 20)).verdict, Verdict::Fine);
-        let fact = address_space(Some("102400 kB"), Some(130 << 20));
+        assert_eq!(address_space(None).verdict, Verdict::Fine);
+        assert_eq!(address_space(Some(100 << 20)).verdict, Verdict::Fine);
+        let fact = address_space(Some(30 << 20));
         assert!(fact.verdict == Verdict::Limited && fact.what.contains("30 MiB"), "{fact:?}");
     }
 }

@@ -19,11 +19,13 @@ pub(crate) const SHARED_MAX: u64 = if SMALL { 256 << 20 } else { 4 << 30 };
 pub(crate) const SLOTS_MAX: u64 = if SMALL { 1024 } else { 4096 };
 /// Fewest.
 const SLOTS_MIN: u64 = if SMALL { 64 } else { 128 };
-/// Fewest where the user limits the memory.
+/// Fewest where the memory is limited, by the user or by the process.
 const SLOTS_LEAST: u64 = 16;
-/// What the agent, programs and detours take at least, where the user limits the memory. Each
-/// mapping is compared with the limit again when it is made.
+/// What the agent, programs and detours take at least, where the memory is limited. Each mapping is
+/// compared with the limit again when it is made.
 const CODE_LEAST: u64 = 256 << 10;
+/// The part of what a process may map yet that a session takes: one of so many.
+const OURS_OF_ROOM: u64 = 4;
 
 /// What a session needs room for.
 #[derive(Clone, Debug)]
@@ -166,18 +168,45 @@ impl Layout {
     ///
     /// # Errors
     /// That is too little: how many bytes would do.
-    pub fn within(mut self, max: u64) -> Result<Layout, u64> {
-        let slot = self.slot_stride + self.state_stride;
-        let fixed = self.slots_off + self.states_off + self.lookup_len + CODE_LEAST;
-        let slots = (max.saturating_sub(fixed) / slot).min(self.slots_max);
-        if slots < SLOTS_LEAST.min(self.slots_max) {
-            return Err(fixed + SLOTS_LEAST.min(self.slots_max) * slot);
+    pub fn within(self, max: u64) -> Result<Layout, u64> {
+        let slots = self.slots_within(max);
+        let least = SLOTS_LEAST.min(self.slots_max);
+        match slots < least {
+            true => Err(self.fixed() + least * self.per_thread()),
+            false => Ok(Layout { max_memory: max, ..self.with_slots(slots) }),
         }
-        self.slots_max = slots;
-        self.shared_len = self.slots_off + slots * self.slot_stride;
-        self.private_len = round(self.states_off + slots * self.state_stride, PAGE);
-        self.max_memory = max;
-        Ok(self)
+    }
+
+    /// The part of this that a process maps which may map only `room` bytes more, if there is a
+    /// limit: with slots for fewer threads. The process needs most of that room itself.
+    pub fn in_process(self, room: Option<u64>) -> Layout {
+        let Some(room) = room else { return self };
+        let slots = self.slots_within(room / OURS_OF_ROOM).max(SLOTS_LEAST.min(self.slots_max));
+        self.with_slots(slots)
+    }
+
+    /// For how many threads there is room in so many bytes.
+    fn slots_within(&self, bytes: u64) -> u64 {
+        (bytes.saturating_sub(self.fixed()) / self.per_thread()).min(self.slots_max)
+    }
+
+    /// Bytes that do not depend on the number of threads.
+    fn fixed(&self) -> u64 {
+        self.slots_off + self.states_off + self.lookup_len + CODE_LEAST
+    }
+
+    /// Bytes of a thread.
+    fn per_thread(&self) -> u64 {
+        self.slot_stride + self.state_stride
+    }
+
+    fn with_slots(self, slots: u64) -> Layout {
+        Layout {
+            slots_max: slots,
+            shared_len: self.slots_off + slots * self.slot_stride,
+            private_len: round(self.states_off + slots * self.state_stride, PAGE),
+            ..self
+        }
     }
 
     /// The offsets in the shared region, as the agent reads them.
@@ -273,6 +302,23 @@ mod tests {
         assert!(all(&more) <= 2 * needed && more.slots_max > SLOTS_LEAST);
         let none = layout.clone().within(1 << 40).unwrap();
         assert_eq!((none.slots_max, none.shared_len), (layout.slots_max, layout.shared_len));
+    }
+
+    #[test]
+    fn a_process_with_little_room_maps_slots_for_fewer_threads() {
+        let layout = Layout::new(&Needs { probes: 5, maps: Vec::new(), ring_len: 4096 }).unwrap();
+        let all = |l: &Layout| l.shared_len + l.private_len + l.lookup_len;
+        assert_eq!(layout.clone().in_process(None), layout);
+        assert_eq!(layout.clone().in_process(Some(1 << 40)), layout);
+        let part = layout.clone().in_process(Some(256 << 20));
+        assert!(all(&part) <= 64 << 20 && part.slots_max > SLOTS_LEAST && part.slots_max < layout.slots_max);
+        // The rest is where other processes of the session have it.
+        let slots_max = layout.slots_max;
+        assert_eq!(
+            Layout { shared_len: layout.shared_len, private_len: layout.private_len, slots_max, ..part },
+            layout
+        );
+        assert_eq!(layout.in_process(Some(0)).slots_max, SLOTS_LEAST);
     }
 
     #[test]

@@ -36,6 +36,7 @@ use crate::session::protection::Guard;
 use crate::session::remains::remove;
 use crate::session::shown::rows;
 use crate::session::spec::SessionSpec;
+use crate::target::regions::Regions;
 
 /// How far a start has come, for a progress line.
 #[derive(Clone, Copy, Debug)]
@@ -255,6 +256,11 @@ impl Session {
     /// The processes that it probes.
     pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
         [self.pid()].into_iter().chain(self.others.iter().map(Session::pid))
+    }
+
+    /// The regions of the processes that it probes.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Regions> {
+        [self].into_iter().chain(&self.others).filter_map(|session| session.installer.regions())
     }
 
     /// Is a process of this id a part of the session?

@@ -54,6 +54,8 @@ use shared::map_shared;
 #[derive(Clone)]
 pub(crate) struct Regions {
     pub layout: Layout,
+    /// Slots that this process has mapped of it: all, or fewer where it may map little memory.
+    pub slots_mapped: u64,
     /// The head of the shared region, which belongs to this process; where it is, the region is.
     pub head: Head,
     /// The rest, as the controller sees it: all processes of the session have the same memory.
@@ -107,18 +109,19 @@ impl Regions {
             hold.stopped("seccomp filters", |stopped| seccomp::check(stopped, extra))?;
         }
         // A few calls in each pause, and none that can wait.
+        let part = layout.clone().in_process(sidestep_sys::room(process.pid()));
         let is_first = common.is_none();
         let (head, common) = hold.stopped("shared memory", |stopped| {
             if let Some(tid) = stopped.dispatching() {
                 return Err(SessionError::Dispatch { pid: process.pid(), tid });
             }
-            let (head, common) = map_shared(stopped, &layout, common)?;
-            List { head: &head, layout: &layout }.add(head.at, layout.shared_len, MapKind::Shared)?;
+            let (head, common) = map_shared(stopped, (&layout, &part), common)?;
+            List { head: &head, layout: &layout }.add(head.at, part.shared_len, MapKind::Shared)?;
             Ok((head, common))
         })?;
         let shared_va = head.at;
         let list = List { head: &head, layout: &layout };
-        let aside = Place::find(&process, shared_va.0..shared_va.0, Len(layout.private_len))?;
+        let aside = Place::find(&process, shared_va.0..shared_va.0, Len(part.private_len))?;
         let private = hold.stopped("memory", |stopped| list.map(stopped, &aside, MapKind::Private))?;
         // Some programs (V8 with its sandbox) have all of the first 4 GiB reserved.
         let low = match prefers_low_lookup(arch::ISA) {
@@ -154,7 +157,7 @@ impl Regions {
         let aside = Place::find(&process, shared_va.0..shared_va.0, Len(agent_len))?;
         let agent = hold.stopped("code", |stopped| {
             let agent = list.map(stopped, &aside, MapKind::Agent)?;
-            Remote(stopped).dont_dump(shared_va, Len(layout.shared_len))?;
+            Remote(stopped).dont_dump(shared_va, Len(part.shared_len))?;
             Ok(agent)
         })?;
 
@@ -203,7 +206,7 @@ impl Regions {
         process.write(globals_va, &code)?;
         process.use_gadgets(gadgets(Va(batch_va)));
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
-        let private_head = private_head(&layout, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
+        let private_head = private_head(&part, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
         let private_head = Private { follow: u32::from(options.follow), silent: u32::from(silent), ..private_head };
         process.write(private, bytes_of(&private_head))?;
         process.write(shapes, &maps::shapes(&maps, &layout).ok_or(SessionError::MapsTooLarge)?)?;
@@ -219,6 +222,7 @@ impl Regions {
         let own = View::private(8 * layout.cells)?;
         Ok(Regions {
             layout,
+            slots_mapped: part.slots_max,
             head,
             common,
             private,

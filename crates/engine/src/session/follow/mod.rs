@@ -272,7 +272,8 @@ impl Follow {
         let Some(regions) = session.installer.regions() else { return false };
         let slots = regions.slots();
         let taken = (slots, self.free(regions).load(Ordering::Acquire));
-        let short = (slots.saturating_sub(taken.1.into())) * 2 > regions.layout.slots_max;
+        let mapped = session.regions().map(|regions| regions.slots_mapped).min().unwrap_or(0);
+        let short = (slots.saturating_sub(taken.1.into())) * 2 > mapped;
         match self.looked {
             // A slot that was free again may be taken, too.
             Some((when, any, before)) if running && (before == taken || when.elapsed() < LOOK_PERIOD && !short) => {

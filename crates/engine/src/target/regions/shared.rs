@@ -28,10 +28,10 @@ fn unused_stack(stopped: &Stopped) -> Option<Va> {
 
 /// Maps the shared region, whose header then says what any controller needs to find the list of
 /// mappings. If the session has processes already, their `common` memory becomes the end of it.
-/// Gives a view of that end, too.
+/// Gives a view of that end, too: of all of it, where the process maps only a `part`.
 pub(super) fn map_shared(
     stopped: &mut Stopped,
-    layout: &Layout,
+    (layout, part): (&Layout, &Layout),
     common: Option<&Arc<View>>,
 ) -> Result<(Head, Arc<View>), SessionError> {
     let pid = stopped.process().pid();
@@ -42,13 +42,13 @@ pub(super) fn map_shared(
     let mut opened = Vec::new();
     let made = open(stopped, common, at, &name, &mut opened);
     stopped.write(at, &old)?;
-    let mapped = made.and_then(|fds| map(stopped, layout, &fds));
+    let mapped = made.and_then(|fds| map(stopped, (layout, part), &fds));
     opened.iter().try_for_each(|fd| Remote(stopped).close(*fd))?;
     let (shared_va, (head_view, new)) = mapped?;
     let common = new.map(Arc::new).or_else(|| common.cloned()).ok_or(SessionError::Exchanged { pid })?;
     let parts = [(0, &head_view), (layout.common_off, &*common)];
     if let Err(error) = is_mapped(stopped, shared_va, &parts) {
-        Remote(stopped).unmap(shared_va, Len(layout.shared_len))?;
+        Remote(stopped).unmap(shared_va, Len(part.shared_len))?;
         return Err(error);
     }
     let head = Head { process: stopped.process().clone(), at: shared_va };
@@ -56,9 +56,9 @@ pub(super) fn map_shared(
     head.set_u32(at!(controller_pid), std::process::id())?;
     head.set_u32(at!(target_pid), pid as u32)?;
     head.set_u64(at!(controller_start), sidestep_sys::start_time_of(std::process::id() as i32).unwrap_or(0))?;
-    head.set_u64(at!(total_len), layout.shared_len)?;
+    head.set_u64(at!(total_len), part.shared_len)?;
     head.set_u64(at!(shared_va), shared_va.0)?;
-    head.write(at!(layout), bytes_of(&layout.shared()))?;
+    head.write(at!(layout), bytes_of(&part.shared()))?;
     head.set_u64(at!(magic), MAGIC)?;
     Ok((head, common))
 }
@@ -97,16 +97,20 @@ fn open(
 }
 
 /// Maps both, one over the start of the other: where that is, with views of the new files.
-fn map(stopped: &mut Stopped, layout: &Layout, fds: &Descriptors) -> Result<(Va, (View, Option<View>)), SessionError> {
+fn map(
+    stopped: &mut Stopped,
+    (layout, part): (&Layout, &Layout),
+    fds: &Descriptors,
+) -> Result<(Va, (View, Option<View>)), SessionError> {
     let pid = stopped.process().pid();
-    let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(layout.shared_len));
+    let aside = space::aside(&used(&stopped_mappings(stopped)?), Len(part.shared_len));
     // Without a header no controller would find the mapping: it is made when there is room for one.
     let head = View::from_target_fd(pid, fds.head, layout.common_off)?;
     let new = fds.is_new.then(|| View::from_target_fd(pid, fds.common, layout.shared_len)).transpose()?;
     let mut remote = Remote(stopped);
-    let at = remote.map_shared(aside, fds.common, Len(layout.shared_len))?;
+    let at = remote.map_shared(aside, fds.common, Len(part.shared_len))?;
     if let Err(error) = remote.map_head(at, fds.head, Len(layout.common_off)) {
-        remote.unmap(at, Len(layout.shared_len))?;
+        remote.unmap(at, Len(part.shared_len))?;
         return Err(error.into());
     }
     Ok((at, (head, new)))
