@@ -364,7 +364,15 @@ pub fn libraries_that_are_loaded_again_stay_disabled() {
     assert_eq!(program.ask("sums 1000"), 1000);
     assert_eq!((program.ask("unload 0"), program.ask("load 0")), (0, 0));
     assert_eq!(program.ask("sums 10000"), 10000);
-    tracing.stop().assert_count("adler32", 11010);
+    // At another place, too, where it could not be enabled any more.
+    says("disable", &pid, &[], "1 probe disabled");
+    let place = program.ask("where 0");
+    assert_eq!((program.ask("unload 0"), program.ask(&format!("occupy {place}")), program.ask("load 0")), (0, 0, 0));
+    assert_ne!(program.ask("where 0"), place);
+    assert_eq!((program.ask("sums 100"), status(&pid, &[]).0[0].state.as_str()), (100, "[DISABLED]"));
+    says("enable", &pid, &[], "1 probe enabled");
+    assert_eq!(program.ask("sums 100000"), 100_000);
+    tracing.stop().assert_count("adler32", 111_010);
     program.finish().ok();
 }
 

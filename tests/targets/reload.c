@@ -1,6 +1,7 @@
 /* A library that is unloaded and loaded again. */
 #include "serve.h"
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 static void *library;
 static unsigned long (*checksum)(unsigned long sum, const unsigned char *data, unsigned length);
@@ -24,6 +25,12 @@ static long unload(long n)
     return dlclose(library) + n;
 }
 
+/* Puts a page of no meaning where the library was: it is loaded somewhere else the next time. */
+static long occupy(long at)
+{
+    return mmap((void *)(at & -4096l), 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED;
+}
+
 static long where(long n) { return (long)checksum + n; }
 
 /* The answer is the number of right results. */
@@ -38,7 +45,7 @@ static long sums(long n)
 int main(int argc, char **argv)
 {
     static const struct command table[] = {
-        { "load", load }, { "unload", unload }, { "where", where }, { "sums", sums }, { 0 },
+        { "load", load }, { "unload", unload }, { "where", where }, { "occupy", occupy }, { "sums", sums }, { 0 },
     };
     return serve(argc, argv, table);
 }

@@ -11,6 +11,7 @@ use crate::error::SessionError;
 use crate::patch::returns;
 use crate::patch::share::Others;
 use crate::patch::switch::{self, take_turn};
+use crate::patch::toggle;
 use crate::resolve::Match;
 use crate::session::Session;
 use crate::session::follow::forked_child;
@@ -144,6 +145,11 @@ impl Session {
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);
         installer.stats.stops.append(hold.stops());
+        // No code of what has come has run so far.
+        let disabled = installer.take_to_disable();
+        if let Some(regions) = installer.regions().filter(|_| !disabled.is_empty()) {
+            toggle::withdraw(&process, regions.head.at, &disabled)?;
+        }
         if !self.unwatched.iter().any(|(known, _)| *known == process.pid()) {
             self.unwatched.extend(installer.unwatched.clone().map(|reason| (process.pid(), reason)));
         }

@@ -5,11 +5,12 @@ use std::collections::HashSet;
 
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process};
-use sidestep_wire::JournalEntry;
 use sidestep_wire::header::ISLAND;
+use sidestep_wire::{JournalEntry, ProbeDesc};
 
 use crate::error::SessionError;
 use crate::memory::raw::bytes_of;
+use crate::patch::per_probe;
 use crate::patch::switch::take_turn;
 use crate::session::Session;
 use crate::session::installer::Installer;
@@ -21,9 +22,10 @@ use crate::target::remote::mappings;
 
 /// Sites where nothing is mapped any more.
 struct Unloaded {
-    /// Those with probes. Disabled ones stay as they are: nobody has said that they are to be
-    /// enabled.
+    /// Those with probes.
     sites: Vec<Site>,
+    /// Numbers of the probes that are disabled: they are disabled again when their library comes.
+    disabled: HashSet<u32>,
     /// Entries of the journal: these, and islands that lead there.
     entries: Vec<(usize, JournalEntry)>,
 }
@@ -32,13 +34,16 @@ impl Unloaded {
     fn of(process: &Process, found: &Found, maps: &[Mapping]) -> Result<Unloaded, SessionError> {
         let is_gone = |at: u64| !is_mapped(maps, at);
         let entries: Vec<(usize, JournalEntry)> = found.entries(process)?.into_iter().enumerate().collect();
-        let gone = |entry: &JournalEntry| entry.len != 0 && entry.disabled == 0 && is_gone(entry.site);
+        let gone = |entry: &JournalEntry| entry.len != 0 && is_gone(entry.site);
         let addresses: HashSet<u64> =
             entries.iter().filter(|(_, e)| e.own != ISLAND && gone(e)).map(|(_, e)| e.site).collect();
         let leads = |e: &JournalEntry| addresses.contains(if e.own == ISLAND { &e.detour } else { &e.site });
-        let sites = found.sites(process)?;
+        let mut sites = found.sites(process)?;
+        sites.retain(|site| gone(&site.entry) && site.entry.newest != 0);
+        let disabled = sites.iter().flat_map(|site| disabled(process, site)).collect();
         Ok(Unloaded {
-            sites: sites.into_iter().filter(|site| gone(&site.entry) && site.entry.newest != 0).collect(),
+            sites,
+            disabled,
             entries: entries.into_iter().filter(|(_, entry)| gone(entry) && leads(entry)).collect(),
         })
     }
@@ -92,7 +97,7 @@ impl Session {
         gone.sort_unstable();
         let numbers = unloaded.sites.iter().flat_map(|site| &site.probes).map(|(number, _)| *number).collect();
         installer.forget(&gone);
-        installer.forget_numbers(&numbers);
+        installer.forget_numbers(&numbers, unloaded.disabled);
         installer.forget_objects(&gone, |start| is_mapped(maps, start));
         Ok(())
     }
@@ -121,6 +126,12 @@ impl Regions {
         self.detours.retain(|detour| !detours.contains(&detour.detour));
         Ok(())
     }
+}
+
+/// Numbers of the probes of a site that are disabled.
+fn disabled(process: &Process, site: &Site) -> Vec<u32> {
+    let is_off = |desc: &ProbeDesc| site.entry.disabled == 1 || per_probe::is_off(process, desc);
+    site.users().filter(|(_, desc)| is_off(desc)).map(|(number, _)| *number).collect()
 }
 
 fn is_mapped(maps: &[Mapping], at: u64) -> bool {

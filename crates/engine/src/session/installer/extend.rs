@@ -143,12 +143,21 @@ impl Installer {
         self.live.iter().copied()
     }
 
-    /// No site has these numbers any more. When their functions are there again, they get the same.
-    pub fn forget_numbers(&mut self, numbers: &HashSet<u32>) {
+    /// No site has these numbers any more. When their functions are there again, they get the same,
+    /// and those that were `disabled` are disabled again.
+    pub fn forget_numbers(&mut self, numbers: &HashSet<u32>, disabled: HashSet<u32>) {
         self.used.retain(|number| !numbers.contains(number));
         self.unloaded.extend(numbers);
+        self.to_disable.extend(disabled);
         let places = self.registry.borrow().places(numbers);
         self.done.retain(|done| !places.contains(done));
+    }
+
+    /// Numbers of probes that are there again, and were disabled when their libraries went.
+    pub fn take_to_disable(&mut self) -> HashSet<u32> {
+        let again = self.to_disable.intersection(&self.used).copied().collect();
+        self.to_disable.retain(|number| !self.used.contains(number));
+        again
     }
 
     /// Sites of our own among `gone`, given in ascending order, stand for nothing any more, and

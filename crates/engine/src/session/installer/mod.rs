@@ -72,6 +72,8 @@ pub(crate) struct Installer {
     used: HashSet<u32>,
     /// Numbers of probes whose libraries were unloaded.
     unloaded: HashSet<u32>,
+    /// Those that were disabled then.
+    to_disable: HashSet<u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
     done: HashSet<(usize, PathBuf, Va)>,
     /// Run-time ranges that the detours of sites of our own stand for.
@@ -146,6 +148,7 @@ impl Installer {
             meaning: 0,
             used: HashSet::new(),
             unloaded: HashSet::new(),
+            to_disable: HashSet::new(),
             done: HashSet::new(),
             own: Vec::new(),
             live: BTreeSet::new(),
