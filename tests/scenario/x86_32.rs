@@ -129,7 +129,7 @@ again! {
         somebody_who_ceases_to_listen_is_no_matter, killed_controllers_listen_no_more_after_the_next,
         children_are_cleaned_up_by_who_attaches_to_them, commands_are_listened_to_from_their_start,
         what_a_command_does_not_have_is_said, what_is_no_probe_is_said, operands_of_every_form,
-        only_what_is_asked_for_must_be_understood,
+        only_what_is_asked_for_must_be_understood, memory_of_frames_and_below_the_stack_pointer,
     }
     provider {
         arguments_are_what_compilers_of_c_pass, arguments_are_what_rust_passes,

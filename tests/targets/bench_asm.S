@@ -1,4 +1,5 @@
-// The functions of the benchmark, by their first instruction. f_mov, f_usdt_frame and f_usdt_stack are not called in 32-bit code.
+// The functions of the benchmark, by their first instruction. f_mov and f_usdt_stack are not called in 32-bit code: that has no
+// red zone.
 #include "widths.h"
 #ifdef __i386__
 #define WORD    4
@@ -119,6 +120,24 @@
         ret
         end f_usdt5
 
+#ifdef __i386__
+        function f_usdt_frame
+        .cfi_startproc
+        sub     $20, %rsp
+        .cfi_def_cfa_offset 24
+        movl    $1, (%rsp)
+        movl    $2, 8(%rsp)
+        probe frame, "4@(%esp) -4@8(%esp)", .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+        add     $20, %rsp
+        .cfi_def_cfa_offset 4
+        ret
+        .cfi_endproc
+        end f_usdt_frame
+
+        function f_usdt_stack
+        ret
+        end f_usdt_stack
+#else
         function f_usdt_frame
         .cfi_startproc
         subq    $24, %rsp
@@ -138,5 +157,6 @@
         probe stack, "8@-16(%rsp) -4@-24(%rsp)", .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
         ret
         end f_usdt_stack
+#endif
 
         .section .note.GNU-stack, "", @progbits

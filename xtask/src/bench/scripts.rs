@@ -165,7 +165,7 @@ pub fn counted(report: &Report) -> u64 {
 
 /// What `-v` said of the probes of a run.
 pub fn note(report: &Report) -> &str {
-    let note = report.0.stderr.lines().find(|line| line.contains("probes in process")).unwrap_or("no figures");
+    let note = report.0.stderr.lines().find(|line| line.contains(" in process ")).unwrap_or("no figures");
     note.split_once(": ").map_or(note, |(_, rest)| rest)
 }
 
