@@ -10,7 +10,7 @@ use proptest::test_runner::Config;
 use run::{Buffer, CELLS, Native, STAMP, call, disassemble, function, in_slots, interpret_at, listing, run_inline};
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::x86_64::{Clock, Code, CompileError, Env, Shape, Site, compile};
-use sidestep_bpf::pass::{Link, Values, filter, only_keeps};
+use sidestep_bpf::pass::{Addition, Link, Values, additions, filter, only_keeps};
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_bpf::{Imm64, Insn, Operand, Program, Reg, Size, assemble};
 use sidestep_isa::x86::emit::Reg as Machine;
@@ -76,6 +76,30 @@ fn counters_are_one_instruction() {
     assert_eq!(inlined(&text), want);
     let code = shaped(&linked(&text), Shape::Inline(site())).unwrap();
     assert_eq!((code.clobbers, code.flags, code.cells, code.stack), (0, true, true, 0));
+}
+
+#[test]
+fn programs_that_only_add_constants_are_known() {
+    let add = |offset, value| Addition { offset, value };
+    let count = "r1 = map_value(0, 24) ll\n r2 = 1\n lock *(u64 *)(r1 + 0) += r2\n";
+    assert_eq!(additions(&linked(&format!("r6 = r1\n {count} r0 = 0\n exit"))), Some(vec![add(24, 1)]));
+    let sum = "r1 = map_value(0, 32) ll\n w4 = 127\n lock *(u64 *)(r1 + 0) += r4\n";
+    assert_eq!(additions(&linked(&format!("{count} {sum} r0 = 0\n exit"))), Some(vec![add(24, 1), add(32, 127)]));
+    assert_eq!(additions(&linked("r0 = 0\n exit")), Some(Vec::new()));
+    for other in [
+        // Numbers that are large or not known, memory of all threads, a part of a word, a decision.
+        format!("{count} r4 = 128\n lock *(u64 *)(r1 + 0) += r4\n r0 = 0\n exit"),
+        format!("{count} r4 = -1\n lock *(u64 *)(r1 + 0) += r4\n r0 = 0\n exit"),
+        format!("r3 = *(u64 *)(r1 + 104)\n {count} lock *(u64 *)(r1 + 0) += r3\n r0 = 0\n exit"),
+        "r1 = map_value(2, 0) ll\n r2 = 1\n lock *(u64 *)(r1 + 0) += r2\n r0 = 0\n exit".to_owned(),
+        "r1 = map_value(0, 24) ll\n r2 = 1\n lock *(u32 *)(r1 + 0) += r2\n r0 = 0\n exit".to_owned(),
+        "r1 = map_value(0, 24) ll\n *(u64 *)(r1 + 0) = 1\n r0 = 0\n exit".to_owned(),
+        format!("r3 = *(u64 *)(r1 + 104)\n if r3 == 5 goto out\n {count} out: r0 = 0\n exit"),
+        format!("call 5\n {count} r0 = 0\n exit"),
+        [count; 5].concat() + "r0 = 0\n exit",
+    ] {
+        assert_eq!(additions(&linked(&other)), None, "{other}");
+    }
 }
 
 #[test]

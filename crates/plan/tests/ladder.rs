@@ -4,6 +4,7 @@ mod elf;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::rc::Rc;
 
 use elf::{Elf, compile, parse};
 use sidestep_isa::{Flow, Isa, Va, decode, sweep};
@@ -245,10 +246,9 @@ fn every_instruction_of_bash() {
 
 /// A handler that does nothing but count.
 fn counter(probe: u32) -> Handler {
-    let only_counts = true;
-    let context = Context::default();
+    let (context, adds) = (Context::default(), Some(Rc::default()));
     let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
-    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
+    Handler::Program(Program { probe, thunk: 0, adds, context, cookie, func_ip, inline, filter })
 }
 
 /// Where hits are only counted, the trap handler does that, and what it needs to know stands in

@@ -1,6 +1,7 @@
 //! What detours and the agent get of the programs of a probe.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use sidestep_bpf::native;
 use sidestep_isa::Va;
@@ -95,16 +96,17 @@ impl Programs {
         let thunk = at_entry.unwrap_or(last);
         let program = self.at(thunk);
         let replaces = program.and_then(|p| p.replaces);
+        let counts = action.entry.is_none() || replaces.is_some();
         let handler = handler::Program {
             probe: number,
             thunk,
-            only_counts: action.entry.is_none() || replaces.is_some(),
+            adds: if counts { Some(Rc::default()) } else { program.and_then(|p| p.adds.clone()) },
             context: program.map(|p| p.thunk.context).unwrap_or_default(),
             cookie,
             func_ip,
             inline: program.and_then(|p| p.inline.clone()),
             // Where there is no program, every hit is counted.
-            filter: program.filter(|_| action.entry.is_some() && replaces.is_none()).and_then(|p| p.filter.clone()),
+            filter: program.filter(|_| !counts).and_then(|p| p.filter.clone()),
         };
         match replaces {
             Some(Replaces { function, .. }) => Handler::Replace { count: handler, function },
@@ -113,17 +115,17 @@ impl Programs {
         }
     }
 
-    /// The program of the return, for a site at an exit. In 32-bit programs only the agent knows
-    /// what an exit is.
+    /// The program of the return, for a site at an exit. Where there are no compiled programs, only
+    /// the agent knows what an exit is, unless the program does nothing but add to cells.
     fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
         let thunk = action.exit?;
         let program = self.at(thunk)?;
         // What differs between the exit and the return is not the same in a detour.
         let same = !program.thunk.context.has_frame(ISA);
-        native::is_for(ISA).then(|| handler::Program {
+        (native::is_for(ISA) || program.adds.is_some()).then(|| handler::Program {
             probe: number,
             thunk,
-            only_counts: false,
+            adds: program.adds.clone(),
             context: program.thunk.context,
             cookie,
             func_ip,

@@ -13,7 +13,7 @@ use sidestep_bpf::interp::{FRAME, MAX_DEPTH};
 use sidestep_bpf::map::{Map, MapKind};
 use sidestep_bpf::native::{self, Clock, Env};
 use sidestep_bpf::pass::arguments::{self, Argument};
-use sidestep_bpf::pass::{self, Link, Values};
+use sidestep_bpf::pass::{self, Addition, Link, Values};
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::Va;
 use sidestep_plan::thunk::native::{Native, Vectors, Wide, functions};
@@ -74,6 +74,8 @@ struct Compiled {
     inline: Option<Rc<Verified>>,
     /// For detours: decides whether the program has anything to do.
     filter: Option<Rc<Verified>>,
+    /// For detours: all that it does, if that is to add to cells.
+    adds: Option<Rc<[Addition]>>,
     /// Of the descriptors of its probes.
     flags: u32,
     /// What runs instead of the probed function.
@@ -166,7 +168,8 @@ impl Memory<'_> {
 }
 
 impl Programs {
-    /// Links and compiles, if there is native code for the target; [`Programs::place`] comes next.
+    /// Links and compiles, if there is native code for the target and nobody wants all of them to be
+    /// interpreted; [`Programs::place`] comes next.
     pub fn compile(
         programs: &[Program],
         memory: &Memory<'_>,
@@ -267,8 +270,8 @@ impl Programs {
         }
     }
 
-    fn add(&mut self, program: &Program, links: &[Link], interpret: bool) -> Result<(), SessionError> {
-        let interpret = interpret || !native::is_for(ISA);
+    fn add(&mut self, program: &Program, links: &[Link], whole: bool) -> Result<(), SessionError> {
+        let interpret = whole || !native::is_for(ISA);
         let verified = match &program.code {
             Code::Verified(verified) => verified,
             Code::Native { function, data, general_only, redirects } => {
@@ -295,7 +298,12 @@ impl Programs {
         let unknown = || SessionError::Arguments { name: program.name.clone() };
         let numbers = arguments::asked(&linked).map_err(|_| unknown())?;
         if numbers.is_empty() {
-            return self.add_linked(&program.name, linked, interpret);
+            let adds = if whole { None } else { pass::additions(&linked) };
+            self.add_linked(&program.name, linked, interpret)?;
+            if let Some(last) = self.compiled.last_mut() {
+                last.adds = adds.map(Rc::from);
+            }
+            return Ok(());
         }
         let without = arguments::complete(&linked, |_| None).ok_or_else(unknown)?;
         self.add_linked(&program.name, without, interpret)?;
@@ -335,7 +343,7 @@ impl Programs {
         // a detour behind that instruction has it not.
         let changes = thunk.changes != thunk::Context::default() || thunk.overrides;
         let inline = (facts.reentrant && !changes && !interpret).then(|| Rc::new(linked));
-        self.compiled.push(Compiled { thunk, stack, inline, filter, flags: 0, replaces: None, asks: None });
+        self.compiled.push(Compiled { thunk, stack, inline, filter, adds: None, flags: 0, replaces: None, asks: None });
         Ok(())
     }
 
@@ -354,7 +362,8 @@ impl Programs {
             goroutine: None,
         };
         let (stack, flags) = (NATIVE_STACK, ProbeDesc::NATIVE);
-        self.compiled.push(Compiled { thunk, stack, inline: None, filter: None, flags, replaces: None, asks: None });
+        let (inline, filter, adds) = (None, None, None);
+        self.compiled.push(Compiled { thunk, stack, inline, filter, adds, flags, replaces: None, asks: None });
     }
 
     /// Where the next function begins.

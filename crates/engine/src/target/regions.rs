@@ -147,7 +147,7 @@ impl Regions {
         // statics, so all is read-execute.
         let shapes = Va(private.0 + layout.shapes_off);
         let memory = Memory { layout: &layout, maps: &maps, shared: shared_va, descs: shapes };
-        let mut programs = Programs::compile(programs, &memory, interpret, tsc.as_ref())?;
+        let mut programs = Programs::compile(programs, &memory, options.interpret, tsc.as_ref())?;
         if options.protection.counts_rejected() {
             programs.count_rejected();
         }
@@ -258,7 +258,7 @@ impl Regions {
         let len = Len(round(more.bytes.len() as u64, PAGE));
         let map = || self.map_listed(hold, "code", len, MapKind::Agent);
         let at = self.room_for_code(None, len, map)?;
-        // Those that only count are interpreted where there is no native code.
+        // Where there is no native code, they are interpreted.
         more.place(at, self.programs.interpreter);
         hold.process().write(at, &more.bytes)?;
         self.programs.append(more, indices);

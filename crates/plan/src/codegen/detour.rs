@@ -138,7 +138,7 @@ pub(crate) fn patch(plan: &Plan, bias: i64, at: Va) -> Result<(Vec<u8>, Vec<u8>)
 
 /// What the trap handler needs to count by itself, where counting is all.
 pub(crate) fn record(plan: &Plan, handlers: &[Handler]) -> Option<TrapRecord> {
-    let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts);
+    let counts = |handler: &Handler| matches!(handler, Handler::Program(program) if program.only_counts());
     // What the trap handler does by itself goes through no gate.
     let short = plan.before_handler == 0 && !plan.gate;
     let counted = plan.technique == Technique::Trap && short && handlers.iter().all(counts);
@@ -167,7 +167,7 @@ pub(crate) fn sees_stack(handler: &Handler, isa: Isa) -> bool {
     // Elsewhere a thunk runs all programs.
     let in_detour = |program: &Program| isa == Isa::X64 && program.inline.is_some() && !program.context.has_sp(isa);
     match handler {
-        Handler::Program(program) => !program.only_counts && !in_detour(program),
+        Handler::Program(program) => program.adds.is_none() && !in_detour(program),
         _ => true,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use sidestep_bpf::pass::Addition;
 use sidestep_bpf::verify::Verified;
 use sidestep_isa::Va;
 
@@ -152,6 +153,9 @@ pub enum AtExit {
     },
 }
 
+/// Bytes of a cell.
+const CELL: u64 = 8;
+
 /// A program at a site, linked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
@@ -159,8 +163,9 @@ pub struct Program {
     pub probe: u32,
     /// Number of its thunks.
     pub thunk: usize,
-    /// It does nothing: a hit is counted, and that is all.
-    pub only_counts: bool,
+    /// What it adds to words of the thread, if that is all that it does; empty: it does nothing, and
+    /// the hit is counted.
+    pub adds: Option<Rc<[Addition]>>,
     /// What it reads of the context.
     pub context: Context,
     /// What `get_attach_cookie` gives.
@@ -172,4 +177,22 @@ pub struct Program {
     /// What decides, without any effect, whether the program would do anything
     /// ([`sidestep_bpf::pass::filter`]).
     pub filter: Option<Rc<Verified>>,
+}
+
+impl Program {
+    /// Is a hit counted, and that is all?
+    #[must_use]
+    pub fn only_counts(&self) -> bool {
+        self.adds.as_ref().is_some_and(|adds| adds.is_empty())
+    }
+
+    /// All additions to words of the thread at a hit, that of the hit included, in ascending order.
+    /// `None`: the program does something else.
+    #[must_use]
+    pub fn additions(&self) -> Option<Vec<Addition>> {
+        let hit = Addition { offset: u64::from(self.probe) * CELL, value: 1 };
+        let mut all: Vec<Addition> = self.adds.as_ref()?.iter().copied().chain([hit]).collect();
+        all.sort_unstable();
+        Some(all)
+    }
 }

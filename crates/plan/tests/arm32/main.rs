@@ -7,7 +7,7 @@ mod structure;
 
 use std::mem::offset_of;
 
-use machine::{Machine, PROBES, Probe, Seen, nothing};
+use machine::{Machine, PROBES, Probe, Seen, adding, nothing, program_of};
 use sidestep_isa::a32::{Class, decode};
 use sidestep_isa::{Flow, Isa, Va};
 use sidestep_plan::faults::places;
@@ -46,10 +46,7 @@ fn flags(seen: &Seen) -> u32 {
 }
 
 fn program(probe: u32) -> Program {
-    match nothing(probe) {
-        Handler::Program(program) => program,
-        other => panic!("{other:?}"),
-    }
+    program_of(nothing(probe))
 }
 
 #[test]
@@ -194,6 +191,23 @@ fn counts_go_beyond_32_bits() {
         let outcome = machine.run(&[Probe::of(&plan, &[nothing(6)])]);
         assert_eq!(outcome.cells[6], 0x8_0000_0002);
         assert!(outcome.rounds == machine.run(&[]).rounds);
+    }
+}
+
+/// As many scripts do.
+#[test]
+fn programs_that_add_to_cells_are_parts_of_the_detour() {
+    let checks = format!(
+        "*bucket() = (struct entry){{self, (u32)out.cells, 0xabcd0, self}}; out.cells[7] = 0xfffffffeull;
+        out.cells[3] = 0x1ffffff00ull; {}",
+        calls("leaf")
+    );
+    for isa in ISAS {
+        let Some(machine) = Machine::new(isa, &checks, 0, ALL) else { return };
+        let plan = machine.plan(machine.symbol("leaf"), false).expect("a plan");
+        let outcome = machine.run(&[Probe::of(&plan, &[adding(6, &[(7, 1), (3, 127)])])]);
+        assert_eq!(outcome.cells[3..], [0x1_ffff_ff00 + 4 * 127, 0, 0, 4, 0x1_0000_0002], "{isa:?}");
+        assert!(outcome.rounds == machine.run(&[]).rounds && outcome.hits == 0);
     }
 }
 
@@ -342,7 +356,7 @@ fn handlers_run_behind_the_instruction() {
         let mut posts = 0;
         for va in machine.instructions("plain") {
             let plan = machine.plan(va, false).expect("a plan");
-            let asks = Program { only_counts: false, ..program(1) };
+            let asks = Program { adds: None, ..program(1) };
             let handlers = [Handler::Post(program(6)), Handler::Post(asks)];
             let Ok(behind) = plan.behind() else { continue };
             let outcome = machine.run(&[Probe::of(&plan, &handlers)]);
@@ -368,7 +382,8 @@ fn returns_are_seen_at_the_exits() {
         let found = machine.with_index(|index| exits(index, machine.symbol(function)).map(|found| found.all.clone()));
         let found = found.unwrap_or_else(|why| panic!("{isa:?} {function}: {why}"));
         assert_eq!(found.len(), many, "{function}: {found:?}");
-        for run in [AtExit::Agent { probe: 1 }, AtExit::Leave { probe: 1, program: 0 }] {
+        let adds = AtExit::Program(program_of(adding(6, &[(7, 1)])));
+        for run in [AtExit::Agent { probe: 1 }, AtExit::Leave { probe: 1, program: 0 }, adds] {
             let probes: Vec<Probe> = found
                 .iter()
                 .map(|exit| Probe::of(&machine.plan_exit(*exit), &[Handler::Exit { before: 0, run: run.clone() }]))
@@ -378,7 +393,9 @@ fn returns_are_seen_at_the_exits() {
             // What a return takes off the stack is in the link register, which means nothing then.
             rounds.iter_mut().zip(&expected.rounds).for_each(|(round, expected)| round.r[14] = expected.r[14]);
             assert!(rounds == expected.rounds, "{isa:?} {function}: {:?}", outcome.difference(&expected));
-            assert_eq!(outcome.hits, 4, "{isa:?} {function}: each call ends once");
+            assert_eq!(outcome.hits + outcome.cells[6], 4, "{isa:?} {function}: each call ends once");
+            assert_eq!(outcome.cells[6..], [outcome.cells[6]; 2], "{isa:?} {function}");
+            assert_eq!(outcome.hits, if matches!(run, AtExit::Program(_)) { 1 } else { 4 }, "{isa:?} {function}");
             // The stack pointer is that of the entry, and the return address is in its register.
             let (seen, entry) = (outcome.first.expect("a hit"), machine.stop_at(machine.symbol(function)));
             let entry = entry.expect("a breakpoint");

@@ -4,9 +4,11 @@ use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection, ObjectSymbol};
+use sidestep_bpf::pass::Addition;
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
@@ -54,9 +56,23 @@ fn at(section: &str) -> Va {
 
 /// No program: its hits are counted in the detour.
 pub fn nothing(probe: u32) -> Handler {
-    let (context, only_counts) = (Context::default(), true);
+    let (context, adds) = (Context::default(), Some(Rc::default()));
     let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
-    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
+    Handler::Program(Program { probe, thunk: 0, adds, context, cookie, func_ip, inline, filter })
+}
+
+/// The program of a handler that is one.
+pub fn program_of(handler: Handler) -> Program {
+    match handler {
+        Handler::Program(program) => program,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A program that adds to cells, given by their numbers, and does nothing else.
+pub fn adding(probe: u32, to: &[(u64, u8)]) -> Handler {
+    let adds = to.iter().map(|(cell, value)| Addition { offset: 8 * cell, value: *value }).collect();
+    Handler::Program(Program { adds: Some(adds), ..program_of(nothing(probe)) })
 }
 
 /// A probe, and which of its handlers are switched off.

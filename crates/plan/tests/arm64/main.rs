@@ -7,7 +7,7 @@ mod structure;
 
 use std::mem::offset_of;
 
-use machine::{Machine, PROBES, Probe, nothing};
+use machine::{Machine, PROBES, Probe, adding, nothing, program_of};
 use sidestep_isa::a64::{Class, decode as decode_a64};
 use sidestep_isa::{Flow, Va};
 use sidestep_plan::faults::places;
@@ -152,6 +152,21 @@ fn counts_are_exact_if_signals_interrupt_them() {
     assert_eq!(outcome.cells[6], outcome.cells[0]);
 }
 
+/// As many scripts do.
+#[test]
+fn programs_that_add_to_cells_are_parts_of_the_detour() {
+    let checks = format!(
+        "struct entry *entry = &buckets[(self * 0x1e3779b1ul >> 32) & 8191];
+        *entry = (struct entry){{self, (u64)out.cells, 0xabcd0, self}}; out.cells[7] = 0xfffffffeul; {}",
+        calls("leaf")
+    );
+    let Some(machine) = Machine::new(&checks, 0, ALL) else { return };
+    let plan = machine.plan(machine.symbol("leaf"), false).expect("a plan");
+    let outcome = machine.run(&[Probe::of(&plan, &[adding(6, &[(7, 1), (3, 127)])])]);
+    assert_eq!(outcome.cells[3..], [4 * 127, 0, 0, 4, 0x1_0000_0002]);
+    assert!(outcome.rounds == machine.run(&[]).rounds && outcome.hits == 0);
+}
+
 #[test]
 fn handlers_are_left_out_where_the_stack_has_no_room() {
     // The count saves x16; x9 and x10 are dead.
@@ -259,10 +274,7 @@ fn programs_change_registers_and_where_it_goes_on() {
 fn another_function_runs_instead() {
     let Some(machine) = Machine::new(&calls("leaf"), 0, ALL) else { return };
     let plan = machine.plan(machine.symbol("leaf"), false).expect("a plan");
-    let nothing = |probe| match nothing(probe) {
-        Handler::Program(program) => program,
-        other => panic!("{other:?}"),
-    };
+    let nothing = |probe| program_of(nothing(probe));
     // One within the reach of a jump, and one that is not.
     for (name, result) in [("other", 4242), ("far_other", 1717)] {
         let replace = Handler::Replace { count: nothing(6), function: machine.symbol(name) };
@@ -286,12 +298,9 @@ fn handlers_run_behind_the_instruction() {
     let mut posts = 0;
     for va in machine.instructions("plain") {
         let plan = machine.plan(va, false).expect("a plan");
-        let program = |probe| match nothing(probe) {
-            Handler::Program(program) => program,
-            other => panic!("{other:?}"),
-        };
+        let program = |probe| program_of(nothing(probe));
         let mut asks = program(1);
-        asks.only_counts = false;
+        asks.adds = None;
         let handlers = [Handler::Post(program(6)), Handler::Post(asks)];
         if plan.behind().is_err() {
             continue;
@@ -315,14 +324,17 @@ fn returns_are_seen_at_the_exits() {
         let found = machine.with_index(|index| exits(index, machine.symbol(function)).map(|found| found.all.clone()));
         let found = found.unwrap_or_else(|why| panic!("{function}: {why}"));
         assert_eq!(found.len(), many, "{function}: {found:?}");
-        for run in [AtExit::Agent { probe: 1 }, AtExit::Leave { probe: 1, program: 0 }] {
+        let adds = AtExit::Program(program_of(adding(6, &[(7, 1)])));
+        for run in [AtExit::Agent { probe: 1 }, AtExit::Leave { probe: 1, program: 0 }, adds] {
             let probes: Vec<Probe> = found
                 .iter()
                 .map(|exit| Probe::of(&machine.plan_exit(*exit), &[Handler::Exit { before: 0, run: run.clone() }]))
                 .collect();
             let outcome = machine.run(&probes);
             assert!(outcome.rounds == expected.rounds, "{function}: {:?}", outcome.difference(&expected));
-            assert_eq!(outcome.hits, 4, "{function}: each call ends once");
+            assert_eq!(outcome.hits + outcome.cells[6], 4, "{function}: each call ends once");
+            assert_eq!(outcome.cells[6..], [outcome.cells[6]; 2], "{function}");
+            assert_eq!(outcome.hits, if matches!(run, AtExit::Program(_)) { 1 } else { 4 }, "{function}");
         }
     }
 }

@@ -8,9 +8,11 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection, ObjectSymbol};
+use sidestep_bpf::pass::Addition;
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
 use sidestep_plan::handler::{Handler, Program};
@@ -67,9 +69,20 @@ fn env(self_pointer: bool) -> Env {
 
 /// No program: its hits are counted in the detour.
 fn nothing(probe: u32) -> Handler {
-    let (context, only_counts) = (Context::default(), true);
+    let (context, adds) = (Context::default(), Some(Rc::default()));
     let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
-    Handler::Program(Program { probe, thunk: 0, only_counts, context, cookie, func_ip, inline, filter })
+    Handler::Program(Program { probe, thunk: 0, adds, context, cookie, func_ip, inline, filter })
+}
+
+/// A program that adds to cells, given by their numbers, and does nothing else.
+fn adding(probe: u32, to: &[(u64, u8)]) -> Handler {
+    match nothing(probe) {
+        Handler::Program(program) => {
+            let adds = to.iter().map(|(cell, value)| Addition { offset: 8 * cell, value: *value }).collect();
+            Handler::Program(Program { adds: Some(adds), ..program })
+        }
+        other => other,
+    }
 }
 
 /// A directory that is removed in the end.
@@ -215,6 +228,19 @@ fn hits_without_a_program_are_counted_in_the_detour() {
         run(); run(); check_kept(sum, registers[6]); CHECK(hits == 1 && cells[6] == 0x100000001ull);";
     for self_pointer in [false, true] {
         run("probed", &[nothing(6)], self_pointer, checks);
+    }
+}
+
+/// As many scripts do. A word of 64 bits is written by two instructions.
+#[test]
+fn programs_that_add_to_cells_are_parts_of_the_detour() {
+    let checks = "
+        run(); check_kept(sum, registers[6]); CHECK(hits == 1 && slots == 1 && cells[6] == 0 && cells[3] == 0);
+        cells[3] = 0xffffffffull - 127; cells[7] = 0xfffffffful;
+        run(); run(); check_kept(sum, registers[6]);
+        CHECK(hits == 1 && cells[6] == 2 && cells[3] == 0x10000007eull && cells[7] == 0x100000001ull && cells[5] == 0);";
+    for self_pointer in [false, true] {
+        run("probed", &[adding(6, &[(7, 1), (3, 127)])], self_pointer, checks);
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Cond {
     Eq = 0,
     /// Not equal.
     Ne = 1,
+    /// Unsigned higher or same.
+    Hs = 2,
 }
 
 /// Which kind of branch leads to a label.

@@ -59,11 +59,11 @@ impl Asm {
         self.raw(&[0x31, 0xc0 | reg.low() << 3 | reg.low()]);
     }
 
-    /// `add dword [base + disp], 1; adc dword [base + disp + 4], 0`: a word of 64 bits that no
-    /// other thread writes.
-    pub fn add_one_32(&mut self, base: Reg, disp: i32) {
+    /// `add dword [base + disp], value; adc dword [base + disp + 4], 0`: a word of 64 bits that no
+    /// other thread writes. `value` is 127 at most.
+    pub fn add_to_64(&mut self, base: Reg, disp: i32, value: u8) {
         self.mem(&[], &[0x83], 0, base, disp);
-        self.raw(&[1]);
+        self.raw(&[value]);
         self.mem(&[], &[0x83], 2, base, disp.wrapping_add(4));
         self.raw(&[0]);
     }
@@ -101,7 +101,7 @@ mod tests {
         a.cmp_mem(Reg::Rdx, 0x4000_0040, Reg::Rcx);
         a.cmp_imm8(Reg::Rbx, 8, 0);
         a.test(Reg::Rcx);
-        a.add_one_32(Reg::Rcx, 0x400);
+        a.add_to_64(Reg::Rcx, 0x400, 1);
         a.add(Reg::Rcx, Reg::Rdx);
         a.imul_imm(Reg::Rcx, Reg::Rax, 0x60);
         a.pushf();

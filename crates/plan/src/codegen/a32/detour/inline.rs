@@ -1,5 +1,5 @@
-//! Counts in the detour. They save what is live of three registers, and of a fourth one for the
-//! flags if those are live. All other programs go through the thunk.
+//! Counts in the detour: programs that only add to cells. They save what is live of three registers,
+//! and of a fourth one for the flags if those are live. All other programs go through the thunk.
 //!
 //! ```text
 //!   save what is live, find the cells, count, restore
@@ -46,10 +46,10 @@ pub(super) fn count(
     thunk: Places,
     env: &Env,
 ) -> Result<Option<Cold>, OutOfReach> {
-    if !program.only_counts {
+    let Some(additions) = program.additions() else {
         super::call(asm, program.probe, thunk)?;
         return Ok(None);
-    }
+    };
     let is_dead = |number: u8| dead.regs >> number & 1 == 1;
     let mut order = ORDER;
     order.sort_by_key(|number| !is_dead(*number));
@@ -60,7 +60,7 @@ pub(super) fn count(
     let saved = Saved { registers, flags: (!dead.flags).then_some(fourth) };
     let (slow, done) = (asm.label(), asm.label());
     saved.save(asm);
-    thunk::count(asm, env, program.probe, [first, second, third], slow);
+    thunk::count(asm, env, &additions, [first, second, third], slow);
     saved.restore(asm);
     asm.bind(done);
     Ok(Some(Cold { probe: program.probe, thunk, slow, done, saved }))

@@ -20,6 +20,7 @@ pub(crate) mod native;
 
 use std::mem::offset_of;
 
+use sidestep_bpf::pass::Addition;
 use sidestep_isa::a32::emit::{Asm, Cond, Label, list};
 use sidestep_isa::a32::{LINK, SP};
 use sidestep_isa::{Isa, Va};
@@ -61,36 +62,47 @@ fn find_bucket(asm: &mut Asm, env: &Env, [key, entry, scratch]: [u8; 3], other: 
     asm.b_cond(Cond::Ne, other);
 }
 
-/// Counts a hit in this thread's cell, where it has some. Else goes to `slow`. Changes the three
-/// registers and the flags. Only the thread and its signal handlers write the cell: a handler that
+/// Adds to cells of this thread, where it has some. Else goes to `slow`. Changes the three
+/// registers and the flags. Only the thread and its signal handlers write the cells: a handler that
 /// comes in between makes the exclusive store fail. The carry into the upper half is added apart:
-/// it takes 2^32 hits in between until another one comes.
-pub(in crate::codegen::a32) fn count(asm: &mut Asm, env: &Env, probe: u32, registers: [u8; 3], slow: Label) {
+/// it takes some 2^25 hits in between until another one comes.
+pub(in crate::codegen::a32) fn count(
+    asm: &mut Asm,
+    env: &Env,
+    additions: &[Addition],
+    registers: [u8; 3],
+    slow: Label,
+) {
     let [value, cell, scratch] = registers;
     find_bucket(asm, env, registers, slow);
     asm.ldr(cell, cell, ENTRY_CELLS);
     asm.cmp_imm(cell, 0);
     asm.b_cond(Cond::Eq, slow);
-    let offset = 8 * probe;
-    if asm.has_immediate(offset) {
-        asm.add_imm(cell, cell, offset);
-    } else {
-        asm.constant(scratch, offset);
-        asm.add(cell, cell, scratch, 0);
+    let mut before = 0;
+    for Addition { offset, value: number } in additions {
+        let step = (offset - before) as u32;
+        before = *offset;
+        if asm.has_immediate(step) {
+            asm.add_imm(cell, cell, step);
+        } else {
+            asm.constant(scratch, step);
+            asm.add(cell, cell, scratch, 0);
+        }
+        let (again, done) = (asm.label(), asm.label());
+        asm.bind(again);
+        asm.ldrex(value, cell);
+        asm.add_imm(value, value, (*number).into());
+        asm.strex(scratch, value, cell);
+        asm.cmp_imm(scratch, 0);
+        asm.b_cond(Cond::Ne, again);
+        // A sum that is smaller than what was added has gone over the upper end.
+        asm.cmp_imm(value, *number);
+        asm.b_cond(Cond::Hs, done);
+        asm.ldr(value, cell, 4);
+        asm.add_imm(value, value, 1);
+        asm.str(value, cell, 4);
+        asm.bind(done);
     }
-    let (again, done) = (asm.label(), asm.label());
-    asm.bind(again);
-    asm.ldrex(value, cell);
-    asm.add_imm(value, value, 1);
-    asm.strex(scratch, value, cell);
-    asm.cmp_imm(scratch, 0);
-    asm.b_cond(Cond::Ne, again);
-    asm.cmp_imm(value, 0);
-    asm.b_cond(Cond::Ne, done);
-    asm.ldr(value, cell, 4);
-    asm.add_imm(value, value, 1);
-    asm.str(value, cell, 4);
-    asm.bind(done);
 }
 
 fn call(asm: &mut Asm, function: Va) {

@@ -1,5 +1,5 @@
-//! Counts in the detour. They save what is live of three registers, and change no flags. All other
-//! programs go through the thunk.
+//! Counts in the detour: programs that only add to cells. They save what is live of three registers,
+//! and change no flags. All other programs go through the thunk.
 //!
 //! ```text
 //!   save what is live, find the cells, count, restore
@@ -38,10 +38,10 @@ impl Cold {
 
 /// Emits a program; what is left goes behind the detour.
 pub(super) fn count(asm: &mut Asm, dead: Dead, program: &Program, thunk: Places, env: &Env) -> Option<Cold> {
-    if !program.only_counts {
+    let Some(additions) = program.additions() else {
         super::call(asm, program.probe, thunk);
         return None;
-    }
+    };
     let is_dead = |number: u8| dead.regs >> number & 1 == 1;
     let mut order = ORDER;
     order.sort_by_key(|number| !is_dead(*number));
@@ -50,7 +50,7 @@ pub(super) fn count(asm: &mut Asm, dead: Dead, program: &Program, thunk: Places,
     let saved = Saved(used.into_iter().filter(|number| !is_dead(*number)).map(x).collect());
     let (slow, done) = (asm.label(), asm.label());
     saved.save(asm);
-    thunk::count(asm, env, program.probe, used.map(x), slow);
+    thunk::count(asm, env, &additions, used.map(x), slow);
     saved.restore(asm);
     asm.bind(done);
     Some(Cold { probe: program.probe, thunk, slow, done, saved })

@@ -19,6 +19,7 @@ pub(crate) mod native;
 
 use std::mem::offset_of;
 
+use sidestep_bpf::pass::Addition;
 use sidestep_isa::Va;
 use sidestep_isa::a64::emit::{
     Address, Asm, Label, Reg, Size, add, add_imm, add_shifted, blr, br, ldp, ldr, ldxr, mov, mrs, mul, nop, ret, stp,
@@ -67,15 +68,35 @@ fn find_bucket(asm: &mut Asm, env: &Env, [key, entry, scratch]: [Reg; 3], other:
     asm.cbnz(scratch, other);
 }
 
-/// Counts a hit in this thread's cell, where it has some. Else goes to `slow`. Changes the three
-/// registers and nothing else. Only the thread and its signal handlers write the cell: a handler
+/// Adds to cells of this thread, where it has some. Else goes to `slow`. Changes the three
+/// registers and nothing else. Only the thread and its signal handlers write the cells: a handler
 /// that comes in between makes the exclusive store fail.
-pub(in crate::codegen::a64) fn count(asm: &mut Asm, env: &Env, probe: u32, registers: [Reg; 3], slow: Label) {
+pub(in crate::codegen::a64) fn count(
+    asm: &mut Asm,
+    env: &Env,
+    additions: &[Addition],
+    registers: [Reg; 3],
+    slow: Label,
+) {
     let [value, cell, scratch] = registers;
     find_bucket(asm, env, registers, slow);
     asm.push(ldr(Size::Double, cell, Address::with(cell, ENTRY_CELLS)));
     asm.cbz(cell, slow);
-    let offset = 8 * i64::from(probe);
+    let mut before = 0;
+    for Addition { offset, value: number } in additions {
+        advance(asm, cell, (offset - before) as i64, scratch);
+        before = *offset;
+        let again = asm.label();
+        asm.bind(again);
+        asm.push(ldxr(Size::Double, value, cell));
+        asm.push(add_imm(value, value, i64::from(*number)));
+        asm.push(stxr(Size::Double, scratch, value, cell));
+        asm.cbnz(scratch, again);
+    }
+}
+
+/// Adds an offset to an address.
+fn advance(asm: &mut Asm, cell: Reg, offset: i64, scratch: Reg) {
     match offset {
         0..0x100_0000 => {
             let (low, high) = (offset & 0xfff, offset & !0xfff);
@@ -88,12 +109,6 @@ pub(in crate::codegen::a64) fn count(asm: &mut Asm, env: &Env, probe: u32, regis
             asm.push(add(cell, cell, scratch));
         }
     }
-    let again = asm.label();
-    asm.bind(again);
-    asm.push(ldxr(Size::Double, value, cell));
-    asm.push(add_imm(value, value, 1));
-    asm.push(stxr(Size::Double, scratch, value, cell));
-    asm.cbnz(scratch, again);
 }
 
 fn call(asm: &mut Asm, function: Va) {

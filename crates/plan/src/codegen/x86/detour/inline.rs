@@ -80,8 +80,8 @@ pub fn program(
     Ok(Some(cold))
 }
 
-/// Emits a program of 32-bit code: if it only counts, that is done in the detour. There is no
-/// native code for 32-bit programs, so all others go through the thunk.
+/// Emits a program of 32-bit code: if it only adds to cells, that is done in the detour. There is
+/// no native code for 32-bit programs, so all others go through the thunk.
 pub fn count(
     asm: &mut Asm,
     dead: Dead,
@@ -92,14 +92,14 @@ pub fn count(
     let done = asm.label();
     let place = Place::of(dead, false);
     let mut cold = Cold { probe: program.probe, thunk, place, done, ways: Vec::new() };
-    if !program.only_counts {
+    let Some(additions) = program.additions() else {
         cold.call(asm)?;
         return Ok(None);
-    }
+    };
     let changed = Reg::Rax.bit() | Reg::Rcx.bit() | Reg::Rdx.bit();
     let (saved, slow) = (Saved::new(dead, changed, true), asm.label());
     saved.save(asm);
-    short::count(asm, env, program.probe, slow);
+    short::count(asm, env, &additions, slow);
     saved.restore(asm);
     cold.ways.push(Way { label: slow, saved });
     asm.bind(done);

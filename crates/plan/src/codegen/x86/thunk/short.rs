@@ -21,6 +21,7 @@
 
 use std::mem::offset_of;
 
+use sidestep_bpf::pass::Addition;
 use sidestep_isa::x86::emit::{Asm, Cond, Label, Reg};
 use sidestep_isa::{Isa, Va};
 use sidestep_wire::ProbeDesc;
@@ -151,16 +152,18 @@ fn find_bucket(asm: &mut Asm, env: &Env) {
     asm.shl(Reg::Rdx, ENTRY_SHIFT);
 }
 
-/// Counts a hit in this thread's cell, where it has some. Else goes to `slow`. Changes `eax`,
-/// `ecx`, `edx` and the flags.
-pub(crate) fn count(asm: &mut Asm, env: &Env, probe: u32, slow: Label) {
+/// Adds to cells of this thread, where it has some. Else goes to `slow`. Changes `eax`, `ecx`,
+/// `edx` and the flags.
+pub(crate) fn count(asm: &mut Asm, env: &Env, additions: &[Addition], slow: Label) {
     find_bucket(asm, env);
     asm.cmp_mem(Reg::Rdx, env.bucket_disp(), Reg::Rcx);
     asm.jcc(Cond::Ne, slow);
     asm.load(Reg::Rcx, Reg::Rdx, env.cells_disp());
     asm.test(Reg::Rcx);
     asm.jcc(Cond::E, slow);
-    asm.add_one_32(Reg::Rcx, probe as i32 * 8);
+    for Addition { offset, value } in additions {
+        asm.add_to_64(Reg::Rcx, *offset as i32, *value);
+    }
 }
 
 /// Stores the state of this thread, or 0, as an argument.
