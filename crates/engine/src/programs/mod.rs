@@ -168,8 +168,8 @@ impl Memory<'_> {
 }
 
 impl Programs {
-    /// Links and compiles, if there is native code for the target and nobody wants all of them to be
-    /// interpreted; [`Programs::place`] comes next.
+    /// Links and compiles, if there is native code for the target and nobody wants all of them to
+    /// be interpreted; [`Programs::place`] comes next.
     pub fn compile(
         programs: &[Program],
         memory: &Memory<'_>,

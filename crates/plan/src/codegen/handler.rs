@@ -163,8 +163,8 @@ pub struct Program {
     pub probe: u32,
     /// Number of its thunks.
     pub thunk: usize,
-    /// What it adds to words of the thread, if that is all that it does; empty: it does nothing, and
-    /// the hit is counted.
+    /// What it adds to words of the thread, if that is all that it does; empty: it does nothing,
+    /// and the hit is counted.
     pub adds: Option<Rc<[Addition]>>,
     /// What it reads of the context.
     pub context: Context,

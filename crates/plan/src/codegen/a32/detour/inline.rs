@@ -1,5 +1,6 @@
-//! Counts in the detour: programs that only add to cells. They save what is live of three registers,
-//! and of a fourth one for the flags if those are live. All other programs go through the thunk.
+//! Counts in the detour: programs that only add to cells. They save what is live of three
+//! registers, and of a fourth one for the flags if those are live. All other programs go through
+//! the thunk.
 //!
 //! ```text
 //!   save what is live, find the cells, count, restore

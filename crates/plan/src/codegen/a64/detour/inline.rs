@@ -1,5 +1,5 @@
-//! Counts in the detour: programs that only add to cells. They save what is live of three registers,
-//! and change no flags. All other programs go through the thunk.
+//! Counts in the detour: programs that only add to cells. They save what is live of three
+//! registers, and change no flags. All other programs go through the thunk.
 //!
 //! ```text
 //!   save what is live, find the cells, count, restore
