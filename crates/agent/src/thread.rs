@@ -171,14 +171,18 @@ fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<Bucket> {
 
 /// A state for a thread that is met for the first time, and its slot.
 fn new(agent: Agent, fs_base: u64) -> Option<Thread> {
-    let mut thread = state(agent, fs_base)?;
+    let (mut thread, fresh) = state(agent, fs_base)?;
     match agent.counts() {
         true => {
             let slot = match own_slot(agent, thread).or_else(|| take_slot(agent)) {
                 Some(slot) => slot,
                 None => {
                     // Other processes have all that is left.
-                    thread = agent.thread(reclaim(agent)?)?;
+                    let Some(index) = reclaim(agent) else {
+                        give_back(agent, fresh);
+                        return None;
+                    };
+                    thread = agent.thread(index)?;
                     own_slot(agent, thread)?
                 }
             };
@@ -201,20 +205,30 @@ fn new(agent: Agent, fs_base: u64) -> Option<Thread> {
 }
 
 /// In a forked child, the thread that called `fork` has its state from before, with the return
-/// addresses that are replaced on its stack. Else a state that nobody uses.
-fn state(agent: Agent, fs_base: u64) -> Option<Thread> {
+/// addresses that are replaced on its stack. Else a state that nobody uses; its number, if nobody
+/// has used it before.
+fn state(agent: Agent, fs_base: u64) -> Option<(Thread, Option<u32>)> {
     if agent.is_child() {
         let known = (0..agent.threads()).filter_map(|i| agent.thread(i)).find(|t| t.fs_base() == fs_base);
-        if known.is_some() {
-            return known;
+        if let Some(known) = known {
+            return Some((known, None));
         }
     }
     let next = |used: u32| (used < agent.layout().slots_max).then_some(used + 1);
-    let index = match agent.private().states_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
-        Ok(index) => u64::from(index),
-        Err(_) => reclaim(agent)?,
+    let (index, fresh) = match agent.private().states_used.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+        Ok(index) => (u64::from(index), Some(index)),
+        Err(_) => (reclaim(agent)?, None),
     };
-    agent.thread(index)
+    Some((agent.thread(index)?, fresh))
+}
+
+/// A new state is not used, for want of a slot. If another thread has taken the next one meanwhile,
+/// it stays unused.
+fn give_back(agent: Agent, fresh: Option<u32>) {
+    if let Some(index) = fresh {
+        let used = &agent.private().states_used;
+        let _ = used.compare_exchange(index + 1, index, Ordering::AcqRel, Ordering::Acquire);
+    }
 }
 
 /// The slot that a state has from the thread before, if that was one of this process.
@@ -230,12 +244,15 @@ fn take_slot(agent: Agent) -> Option<&'static Slot> {
     let pid = agent.private().pid.load(Ordering::Acquire);
     let take = |index: u32| {
         let slot = agent.slot(u64::from(index));
-        slot.owner.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).is_ok().then_some(slot)
+        // Most have an owner: a load is cheaper than an exchange that fails.
+        let is_free = slot.owner.load(Ordering::Relaxed) == 0;
+        (is_free && slot.owner.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).is_ok()).then_some(slot)
     };
     let less = |free: u32| free.checked_sub(1);
     if common.slots_free.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok() {
         let used = common.slots_used.load(Ordering::Acquire);
-        if let Some(slot) = (0..used.min(slots_max)).find_map(take) {
+        // The last one first: processes that have mapped fewer need those at the start.
+        if let Some(slot) = (0..used.min(slots_max)).rev().find_map(take) {
             return Some(slot);
         }
         if used > slots_max {

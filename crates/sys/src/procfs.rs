@@ -99,8 +99,8 @@ pub fn limit(limits: &str, name: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Bytes that a process may map until a limit of its own ends that (setrlimit(2), `RLIMIT_AS` and
-/// `RLIMIT_DATA`); `None`: it has none.
+/// How many more bytes a process may map before it meets a limit of its own (setrlimit(2),
+/// `RLIMIT_AS`, and `RLIMIT_DATA`, which counts private memory only); `None`: it has none.
 #[must_use]
 pub fn room(pid: i32) -> Option<u64> {
     let limits = read_short(&format!("/proc/{pid}/limits")).ok()?;

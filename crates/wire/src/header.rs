@@ -102,7 +102,7 @@ pub struct SharedLayout {
     /// [`Common`]: from here on to the end, the region is the same memory in all processes of a
     /// session.
     pub common_off: u64,
-    /// How many slots there are.
+    /// How many slots this process has mapped.
     pub slots_max: u32,
     /// Capacity of the journal.
     pub journal_cap: u32,
@@ -116,8 +116,8 @@ pub struct SharedLayout {
 /// the page size from the start of the region.
 #[repr(C, align(64))]
 pub struct Common {
-    /// How many slots were handed out so far, counted from the first; never more than
-    /// [`SharedLayout::slots_max`].
+    /// How many slots were handed out so far, counted from the first. A process that has mapped
+    /// fewer ([`SharedLayout::slots_max`]) takes one of those that it has.
     pub slots_used: AtomicU32,
     /// Slots among them whose process has ended, so that others may have them
     /// ([`crate::Slot::owner`]).

@@ -3,9 +3,9 @@
 use crate::insn::{AluOp, AtomicOp, Imm64, Insn, Operand, Reg, Width};
 use crate::verify::Verified;
 
-/// More of them are not worth their code.
+/// Most additions of a program: more are not worth their code.
 const MAX_ADDITIONS: usize = 4;
-/// What fits into a byte of an instruction, with a sign. Larger numbers are not worth their code.
+/// What fits into a signed byte of an instruction. Larger numbers are not worth their code.
 const MAX_VALUE: u64 = 0x7f;
 /// Bytes of such a word.
 const WORD: u32 = 8;

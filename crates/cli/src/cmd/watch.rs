@@ -429,9 +429,7 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
         sink.note(&format!("stacks go through {} by frame pointers alone: {reason}", object.display()));
     }
     if options.interprets() && !options.interpret {
-        sink.note(
-            "handlers are interpreted, but for those that only count: there is no native code for these programs",
-        );
+        sink.note("handlers are interpreted, except those that only count: there is no native code for these programs");
     }
     let mut techniques: Vec<(String, usize)> = Vec::new();
     for probe in session.probes() {

@@ -8,6 +8,7 @@ pub fn by_reason(all: &[(i32, String)]) -> Vec<(String, &str)> {
     for (pid, reason) in all {
         let kind = reason.replace(&pid.to_string(), "");
         match kinds.iter_mut().find(|known| known.0 == kind) {
+            Some((_, pids, _)) if pids.contains(pid) => {}
             Some((_, pids, _)) => pids.push(*pid),
             None => kinds.push((kind, vec![*pid], reason)),
         }
@@ -34,7 +35,7 @@ mod tests {
         let user = |pid: i32| (pid, "its new program runs as another user".to_owned());
         assert_eq!(by_reason(&[]), []);
         assert_eq!(by_reason(&[user(7)]), [("process 7 was".to_owned(), "its new program runs as another user")]);
-        let all = [full(70), user(8), user(9), full(71), full(72)];
+        let all = [full(70), user(8), user(9), full(71), user(8), full(72)];
         let expected = [
             ("3 processes (70, 71, …) were".to_owned(), "process 70 may map no 4 KiB more"),
             ("2 processes (8, 9) were".to_owned(), "its new program runs as another user"),

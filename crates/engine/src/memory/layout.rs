@@ -24,7 +24,8 @@ const SLOTS_LEAST: u64 = 16;
 /// What the agent, programs and detours take at least, where the memory is limited. Each mapping is
 /// compared with the limit again when it is made.
 const CODE_LEAST: u64 = 256 << 10;
-/// The part of what a process may map yet that a session takes: one of so many.
+/// A session takes one part in so many of what a process may still map, if that is enough for
+/// [`SLOTS_LEAST`].
 const OURS_OF_ROOM: u64 = 4;
 
 /// What a session needs room for.
@@ -177,12 +178,20 @@ impl Layout {
         }
     }
 
-    /// The part of this that a process maps which may map only `room` bytes more, if there is a
-    /// limit: with slots for fewer threads. The process needs most of that room itself.
-    pub fn in_process(self, room: Option<u64>) -> Layout {
-        let Some(room) = room else { return self };
-        let slots = self.slots_within(room / OURS_OF_ROOM).max(SLOTS_LEAST.min(self.slots_max));
-        self.with_slots(slots)
+    /// What a process maps of this that may map only `room` more bytes, if there is a limit: slots
+    /// for fewer threads. The process needs most of that room itself.
+    ///
+    /// # Errors
+    /// Even the fewest slots take more than half of the room: how many bytes they take.
+    pub fn in_process(self, room: Option<u64>) -> Result<Layout, u64> {
+        let Some(room) = room else { return Ok(self) };
+        let least = SLOTS_LEAST.min(self.slots_max);
+        let needed = self.fixed() + least * self.per_thread();
+        if needed > room / 2 {
+            return Err(needed);
+        }
+        let slots = self.slots_within(room / OURS_OF_ROOM).max(least);
+        Ok(self.with_slots(slots))
     }
 
     /// For how many threads there is room in so many bytes.
@@ -308,9 +317,9 @@ mod tests {
     fn a_process_with_little_room_maps_slots_for_fewer_threads() {
         let layout = Layout::new(&Needs { probes: 5, maps: Vec::new(), ring_len: 4096 }).unwrap();
         let all = |l: &Layout| l.shared_len + l.private_len + l.lookup_len;
-        assert_eq!(layout.clone().in_process(None), layout);
-        assert_eq!(layout.clone().in_process(Some(1 << 40)), layout);
-        let part = layout.clone().in_process(Some(256 << 20));
+        assert_eq!(layout.clone().in_process(None).unwrap(), layout);
+        assert_eq!(layout.clone().in_process(Some(1 << 40)).unwrap(), layout);
+        let part = layout.clone().in_process(Some(256 << 20)).unwrap();
         assert!(all(&part) <= 64 << 20 && part.slots_max > SLOTS_LEAST && part.slots_max < layout.slots_max);
         // The rest is where other processes of the session have it.
         let slots_max = layout.slots_max;
@@ -318,7 +327,9 @@ mod tests {
             Layout { shared_len: layout.shared_len, private_len: layout.private_len, slots_max, ..part },
             layout
         );
-        assert_eq!(layout.in_process(Some(0)).slots_max, SLOTS_LEAST);
+        let needed = layout.clone().in_process(Some(0)).unwrap_err();
+        assert_eq!(layout.clone().in_process(Some(2 * needed)).unwrap().slots_max, SLOTS_LEAST);
+        assert_eq!(layout.in_process(Some(2 * needed - 2)), Err(needed));
     }
 
     #[test]

@@ -94,7 +94,8 @@ pub(crate) fn add_neighbours(process: &Process, shared: Va, numbers: &mut HashSe
     Ok(())
 }
 
-/// Takes out the sites of probes that could not be put in as a whole, by who has the turn.
+/// Disables probes that could not be put in as a whole, or that were disabled before their library
+/// went, by who has the turn.
 pub(crate) fn withdraw(process: &Process, shared: Va, numbers: &HashSet<u32>) -> Result<(), SessionError> {
     switch_numbers(process, shared, numbers, Switch::Off).map(drop)
 }

@@ -116,7 +116,7 @@ impl Programs {
     }
 
     /// The program of the return, for a site at an exit. Where there are no compiled programs, only
-    /// the agent knows what an exit is, unless the program does nothing but add to cells.
+    /// the agent knows what an exit is. A program that only adds to cells need not know.
     fn at_exit(&self, action: &Action, number: u32, cookie: u64, func_ip: Va) -> Option<handler::Program> {
         let thunk = action.exit?;
         let program = self.at(thunk)?;

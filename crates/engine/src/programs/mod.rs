@@ -121,6 +121,8 @@ pub(crate) struct Programs {
     stubs: Vec<Stub>,
     /// Run-time address of the interpreter, if there is one.
     pub interpreter: Option<Va>,
+    /// Somebody wants all programs to be interpreted.
+    interprets_all: bool,
     /// See [`Programs::count_rejected`].
     counts_rejected: bool,
 }
@@ -184,21 +186,21 @@ impl Programs {
         };
         let cells = offset_of!(ThreadState, cells) as i32;
         let env = Env { cells, clock: tsc.map(clock), ..Env::default() };
-        let mut all = Programs::none(env);
+        let mut all = Programs { interprets_all: interpret, ..Programs::none(env) };
         let links = memory.links();
         for program in programs {
-            all.add(program, &links, interpret)?;
+            all.add(program, &links)?;
         }
-        all.add(&Program::nothing()?, &links, false)?;
+        all.add(&Program::nothing()?, &links)?;
         Ok(all)
     }
 
     /// Programs that come later, compiled; [`Programs::place`] and [`Programs::append`] come next.
     pub fn more(&self, programs: &[Program], memory: &Memory<'_>) -> Result<Programs, SessionError> {
-        let mut more = Programs::none(self.env);
+        let mut more = self.later();
         let links = memory.links();
         for program in programs {
-            more.add(program, &links, false)?;
+            more.add(program, &links)?;
         }
         Ok(more)
     }
@@ -226,7 +228,7 @@ impl Programs {
     /// Compiles programs, by index, for sites that have their arguments at these places, each once.
     /// [`Programs::place`] and [`Programs::keep`] come next, if there is any code.
     pub fn complete(&self, wanted: impl Iterator<Item = (usize, Arguments)>) -> Result<Completed, SessionError> {
-        let (mut new, mut keys) = (Programs::none(self.env), HashMap::new());
+        let (mut new, mut keys) = (self.later(), HashMap::new());
         for key in wanted {
             let Some(asks) = self.at(key.0).and_then(|program| program.asks.clone()) else { continue };
             if self.complete.contains_key(&key) || keys.contains_key(&key) {
@@ -257,6 +259,12 @@ impl Programs {
         self.compiled.get(index).or_else(|| self.completed.get(index.checked_sub(self.compiled.len())?))
     }
 
+    /// For programs that come later, and are treated like these.
+    fn later(&self) -> Programs {
+        let (interprets_all, counts_rejected) = (self.interprets_all, self.counts_rejected);
+        Programs { interprets_all, counts_rejected, ..Programs::none(self.env) }
+    }
+
     fn none(env: Env) -> Programs {
         Programs {
             compiled: Vec::new(),
@@ -266,12 +274,13 @@ impl Programs {
             env,
             stubs: Vec::new(),
             interpreter: None,
+            interprets_all: false,
             counts_rejected: false,
         }
     }
 
-    fn add(&mut self, program: &Program, links: &[Link], whole: bool) -> Result<(), SessionError> {
-        let interpret = whole || !native::is_for(ISA);
+    fn add(&mut self, program: &Program, links: &[Link]) -> Result<(), SessionError> {
+        let interpret = self.interprets_all || !native::is_for(ISA);
         let verified = match &program.code {
             Code::Verified(verified) => verified,
             Code::Native { function, data, general_only, redirects } => {
@@ -285,7 +294,7 @@ impl Programs {
             }
             Code::Replace { function, original } => {
                 // It counts, and that is all that a program has to do.
-                self.add(&Program::nothing()?, links, false)?;
+                self.add(&Program::nothing()?, links)?;
                 if let Some(last) = self.compiled.last_mut() {
                     last.flags = ProbeDesc::REPLACES;
                     last.replaces = Some(Replaces { function: Va(*function), original: Va(*original) });
@@ -298,7 +307,7 @@ impl Programs {
         let unknown = || SessionError::Arguments { name: program.name.clone() };
         let numbers = arguments::asked(&linked).map_err(|_| unknown())?;
         if numbers.is_empty() {
-            let adds = if whole { None } else { pass::additions(&linked) };
+            let adds = if self.interprets_all { None } else { pass::additions(&linked) };
             self.add_linked(&program.name, linked, interpret)?;
             if let Some(last) = self.compiled.last_mut() {
                 last.adds = adds.map(Rc::from);

@@ -52,6 +52,10 @@ impl Session {
             return Err(SessionError::NotProbed { pid: self.pid() });
         }
         let numbers = ids.iter().filter_map(|id| self.installer.numbers.get(*id)).flat_map(Numbers::all).collect();
+        if to == Switch::On {
+            // Those of libraries that are away, when they come again.
+            self.installer.forget_disabled(&numbers);
+        }
         toggle::by_number(&self.process, self.shared()?, &numbers, to)
     }
 }

@@ -21,7 +21,7 @@ use sidestep_bpf::map::Map;
 use sidestep_isa::{Len, Va};
 
 use sidestep_plan::thunk::{Context, Env, Globals, globals, prefers_low_lookup, thread_pointer_through_self};
-use sidestep_sys::{Batch, Process, Stopped, TscScale, arch};
+use sidestep_sys::{Batch, CallError, Process, Stopped, TscScale, arch};
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_MARKER};
 use sidestep_wire::{
     Blocked, ClosedThread, HandlerSwitch, LOOKUP_BUCKETS, LookupTable, MapEntry, MapKind, Private, ProbeDesc, Signals,
@@ -54,7 +54,8 @@ use shared::map_shared;
 #[derive(Clone)]
 pub(crate) struct Regions {
     pub layout: Layout,
-    /// Slots that this process has mapped of it: all, or fewer where it may map little memory.
+    /// Slots of the layout that this process has mapped: all, or fewer where it may map little
+    /// memory.
     pub slots_mapped: u64,
     /// The head of the shared region, which belongs to this process; where it is, the region is.
     pub head: Head,
@@ -109,7 +110,9 @@ impl Regions {
             hold.stopped("seccomp filters", |stopped| seccomp::check(stopped, extra))?;
         }
         // A few calls in each pause, and none that can wait.
-        let part = layout.clone().in_process(sidestep_sys::room(process.pid()));
+        let pid = process.pid();
+        let part = layout.clone().in_process(sidestep_sys::room(pid));
+        let part = part.map_err(|needed| CallError::NoMemory { pid, len: Len(needed) })?;
         let is_first = common.is_none();
         let (head, common) = hold.stopped("shared memory", |stopped| {
             if let Some(tid) = stopped.dispatching() {
@@ -258,7 +261,7 @@ impl Regions {
         let len = Len(round(more.bytes.len() as u64, PAGE));
         let map = || self.map_listed(hold, "code", len, MapKind::Agent);
         let at = self.room_for_code(None, len, map)?;
-        // Where there is no native code, they are interpreted.
+        // Where there is no native code, those that do more than add to cells are interpreted.
         more.place(at, self.programs.interpreter);
         hold.process().write(at, &more.bytes)?;
         self.programs.append(more, indices);

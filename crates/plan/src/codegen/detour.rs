@@ -164,7 +164,7 @@ pub(crate) fn undo(lead: Lead) -> Option<(DisplacedInsn, i32)> {
 /// changes what the lead does: not where counting is all, or code that is part of the detour and
 /// looks at nothing but other registers.
 pub(crate) fn sees_stack(handler: &Handler, isa: Isa) -> bool {
-    // Elsewhere a thunk runs all programs.
+    // Elsewhere a thunk runs all programs that do more than add to cells.
     let in_detour = |program: &Program| isa == Isa::X64 && program.inline.is_some() && !program.context.has_sp(isa);
     match handler {
         Handler::Program(program) => program.adds.is_none() && !in_detour(program),

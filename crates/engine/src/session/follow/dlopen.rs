@@ -145,16 +145,22 @@ impl Session {
         let mut hold = Hold::running(&process);
         let result = installer.install(&mut hold, planned, hooks, wanted.clock);
         installer.stats.stops.append(hold.stops());
-        // No code of what has come has run so far.
-        let disabled = installer.take_to_disable();
-        if let Some(regions) = installer.regions().filter(|_| !disabled.is_empty()) {
-            toggle::withdraw(&process, regions.head.at, &disabled)?;
-        }
+        let disabled = disable_again(&process, installer);
         if !self.unwatched.iter().any(|(known, _)| *known == process.pid()) {
             self.unwatched.extend(installer.unwatched.clone().map(|reason| (process.pid(), reason)));
         }
-        result
+        result.and(disabled)
     }
+}
+
+/// Probes that were disabled when their libraries went are disabled again, before any code of the
+/// libraries has run.
+fn disable_again(process: &Process, installer: &mut Installer) -> Result<(), SessionError> {
+    let disabled = installer.to_disable();
+    let Some(regions) = installer.regions().filter(|_| !disabled.is_empty()) else { return Ok(()) };
+    toggle::withdraw(process, regions.head.at, &disabled)?;
+    installer.forget_disabled(&disabled);
+    Ok(())
 }
 
 /// Lets return addresses be what they are, from now on and in the frames that are there. The thread

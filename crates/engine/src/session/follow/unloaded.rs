@@ -34,7 +34,9 @@ impl Unloaded {
     fn of(process: &Process, found: &Found, maps: &[Mapping]) -> Result<Unloaded, SessionError> {
         let is_gone = |at: u64| !is_mapped(maps, at);
         let entries: Vec<(usize, JournalEntry)> = found.entries(process)?.into_iter().enumerate().collect();
-        let gone = |entry: &JournalEntry| entry.len != 0 && is_gone(entry.site);
+        // Those of probes that were removed are cleared by who takes back what they had.
+        let is_removed = |entry: &JournalEntry| entry.disabled == 1 && entry.newest == 0;
+        let gone = |entry: &JournalEntry| entry.len != 0 && !is_removed(entry) && is_gone(entry.site);
         let addresses: HashSet<u64> =
             entries.iter().filter(|(_, e)| e.own != ISLAND && gone(e)).map(|(_, e)| e.site).collect();
         let leads = |e: &JournalEntry| addresses.contains(if e.own == ISLAND { &e.detour } else { &e.site });
@@ -95,7 +97,9 @@ impl Session {
         installer.regions_mut().map_or(Ok(()), |regions| regions.blank(&unloaded.entries))?;
         let mut gone: Vec<u64> = unloaded.entries.iter().map(|(_, entry)| entry.site).collect();
         gone.sort_unstable();
-        let numbers = unloaded.sites.iter().flat_map(|site| &site.probes).map(|(number, _)| *number).collect();
+        let stays = |desc: &ProbeDesc| desc.flags & ProbeDesc::RETIRED == 0;
+        let probes = unloaded.sites.iter().flat_map(|site| &site.probes).filter(|(_, desc)| stays(desc));
+        let numbers = probes.map(|(number, _)| *number).collect();
         installer.forget(&gone);
         installer.forget_numbers(&numbers, unloaded.disabled);
         installer.forget_objects(&gone, |start| is_mapped(maps, start));

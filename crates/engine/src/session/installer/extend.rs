@@ -145,7 +145,10 @@ impl Installer {
 
     /// No site has these numbers any more. When their functions are there again, they get the same,
     /// and those that were `disabled` are disabled again.
-    pub fn forget_numbers(&mut self, numbers: &HashSet<u32>, disabled: HashSet<u32>) {
+    pub fn forget_numbers(&mut self, numbers: &HashSet<u32>, mut disabled: HashSet<u32>) {
+        // A probe that could not be put in as a whole has no row, and nobody has disabled it.
+        let rows: HashSet<u32> = self.numbers.iter().flat_map(Numbers::all).collect();
+        disabled.retain(|number| rows.contains(number));
         self.used.retain(|number| !numbers.contains(number));
         self.unloaded.extend(numbers);
         self.to_disable.extend(disabled);
@@ -154,10 +157,13 @@ impl Installer {
     }
 
     /// Numbers of probes that are there again, and were disabled when their libraries went.
-    pub fn take_to_disable(&mut self) -> HashSet<u32> {
-        let again = self.to_disable.intersection(&self.used).copied().collect();
-        self.to_disable.retain(|number| !self.used.contains(number));
-        again
+    pub fn to_disable(&self) -> HashSet<u32> {
+        self.to_disable.intersection(&self.used).copied().collect()
+    }
+
+    /// These are disabled, or are to be enabled when they come.
+    pub fn forget_disabled(&mut self, numbers: &HashSet<u32>) {
+        self.to_disable.retain(|number| !numbers.contains(number));
     }
 
     /// Sites of our own among `gone`, given in ascending order, stand for nothing any more, and

@@ -72,7 +72,7 @@ pub(crate) struct Installer {
     used: HashSet<u32>,
     /// Numbers of probes whose libraries were unloaded.
     unloaded: HashSet<u32>,
-    /// Those that were disabled then.
+    /// Those of them that were disabled then.
     to_disable: HashSet<u32>,
     /// Sites that were dealt with: a later look at the same process finds them again.
     done: HashSet<(usize, PathBuf, Va)>,
