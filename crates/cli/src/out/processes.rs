@@ -1,8 +1,8 @@
 //! What a session says of some of its processes at its end.
 
-/// For each reason: the processes that have it (`process 7 was`, `3 processes (7, 8, …) were`), and
-/// the reason, as the first of them gave it. Reasons that differ in the id of the process alone are
-/// one.
+/// For each reason, the processes that have it, and the reason as the first of them gave it. The
+/// processes are the subject of a sentence: `process 7 was`, `3 processes (7, 8, …) were`. Reasons
+/// that differ in the id of the process alone are one.
 pub fn by_reason(all: &[(i32, String)]) -> Vec<(String, &str)> {
     let mut kinds: Vec<(String, Vec<i32>, &str)> = Vec::new();
     for (pid, reason) in all {
