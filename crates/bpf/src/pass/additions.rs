@@ -15,7 +15,7 @@ const WORD: u32 = 8;
 pub struct Addition {
     /// Offset of the word in the memory of the thread, a multiple of 8 ([`Imm64::Thread`]).
     pub offset: u64,
-    /// The number, of at most [`MAX_VALUE`].
+    /// The number, at most 127: larger ones are not worth their code.
     pub value: u8,
 }
 

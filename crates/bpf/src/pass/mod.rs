@@ -3,8 +3,8 @@
 //!
 //! [`Verified::link`] puts addresses in, turns lookups in arrays into arithmetic, and removes what
 //! that makes constant or dead. [`arguments::complete`] puts in where a static probe has its
-//! arguments. [`filter`] takes the decision whether there is anything to do out of a program, and
-//! [`additions`] finds programs that count and do nothing else.
+//! arguments. [`filter()`] takes the decision whether there is anything to do out of a program, and
+//! [`additions()`] finds programs that count and do nothing else.
 
 mod additions;
 pub mod arguments;
