@@ -3,7 +3,7 @@
 use sidestep_isa::{Isa, decode};
 
 use crate::codegen::detour;
-use crate::policy::plan::{DisplacedInsn, Patch, Plan, SiteKind};
+use crate::policy::plan::{DisplacedInsn, Patch, Plan, Rejected, SiteKind};
 
 /// How the returns of a function are watched.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
         Some(resume) => lines.push(field("resumes at", &resume.to_string())),
         None => lines.push(field("resumes at", "no address: the last displaced instruction does not fall through")),
     }
-    lines.extend(returns_lines(returns));
+    lines.extend(returns_lines(returns, verbose));
     lines.push(field("uprobes", uprobes(plan)));
     if verbose {
         let named = plan.isa.limits().registers.iter().enumerate().filter(|(bit, _)| plan.dead_regs >> bit & 1 == 1);
@@ -67,18 +67,21 @@ pub fn lines(plan: &Plan, returns: &Returns, verbose: bool) -> Vec<String> {
     lines
 }
 
-/// How returns are watched, and where.
-fn returns_lines(returns: &Returns) -> Vec<String> {
+/// How returns are watched, and where. `verbose`: also why no technique is better there.
+fn returns_lines(returns: &Returns, verbose: bool) -> Vec<String> {
     let exit = |plan: &Plan| {
         let insn = plan.displaced.iter().find(|insn| insn.va == plan.asked);
         let insn = insn.map_or(String::new(), |insn| disassembled(plan.isa, insn));
         let from = if plan.site == plan.asked { String::new() } else { format!(", from {}", plan.site) };
-        field("exit", &format!("{}  {insn}: {}{from}", plan.asked, plan.technique))
+        let at = field("exit", &format!("{}  {insn}: {}{from}", plan.asked, plan.technique));
+        let rejected = plan.rejected.iter().filter(|_| verbose);
+        let why = |rejected: &Rejected| field("", &format!("no {}: {}", rejected.technique, rejected.reason));
+        std::iter::once(at).chain(rejected.map(why)).collect::<Vec<_>>()
     };
     match returns {
         Returns::AtExits(exits) => {
             let count = if exits.len() == 1 { "its exit".to_owned() } else { format!("its {} exits", exits.len()) };
-            std::iter::once(field("returns", &format!("at {count}"))).chain(exits.iter().map(exit)).collect()
+            std::iter::once(field("returns", &format!("at {count}"))).chain(exits.iter().flat_map(exit)).collect()
         }
         Returns::ByAddress { why } => vec![field("returns", &format!("by a replaced return address: {why}"))],
         Returns::Not { why } => vec![field("returns", &format!("not watched: {why}"))],
@@ -192,6 +195,7 @@ mod tests {
   resumes at  0x1009
   returns     at its exit
   exit        0x1010  ret: jump over several, from 0x100c
+              no jump: a loop jumps back to it
   uprobes     of the kernel at this address may come and go: both see each hit
   not live    rax r11 flags
   no better   jump: a loop jumps back to it";
