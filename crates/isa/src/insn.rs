@@ -378,6 +378,13 @@ impl Insn {
         ask!(self, insn => insn.copied())
     }
 
+    /// If a condition decides which whole value a register gets: the registers that may be copied,
+    /// and the one that gets the value.
+    #[must_use]
+    pub fn selected(&self) -> Option<(RegisterSet, u8)> {
+        ask!(self, insn => insn.selected())
+    }
+
     /// Whether it computes a sum of a register that it reads and something else, whatever register
     /// gets that.
     #[must_use]

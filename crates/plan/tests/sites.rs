@@ -176,6 +176,38 @@ fn all_who_may_come_to_the_middle() {
     assert_eq!(f(&local).technique, Technique::JumpOverSeveral);
 }
 
+/// What chooses between functions, as the resolvers of `memcpy` do, seemed to compute with their
+/// addresses: what lies behind its return uses the register for something else.
+#[test]
+fn code_behind_a_return_computed_with_what_was_returned() {
+    let choice = "lea f(%rip),%rdx\nlea next(%rip),%rax\ncmovne %rdx,%rax\nret";
+    let body = "push %rbp\npush %rbx\npush %r12\npush %r13\nret";
+    let functions: [&str; 2] = [&function("f", body), &function("next", body)];
+    let technique = |source: &str| {
+        let source = [functions[0], functions[1], &function("choose", source), ".hidden f\n.hidden next\n"].concat();
+        let plan = plan_f(&source).expect("a plan");
+        let several = if plan.technique == Technique::Trap { several(&plan) } else { String::new() };
+        (plan.technique, several)
+    };
+    let used_as_it_is = |source: &str| assert_eq!(technique(source).0, Technique::JumpOverSeveral, "{source}");
+    let computed_with = |source: &str| {
+        let (technique, reason) = technique(source);
+        assert_eq!(technique, Technique::Trap, "{source}");
+        assert!(reason.contains("code computes with"), "{source}: {reason}");
+    };
+    used_as_it_is(choice);
+    used_as_it_is(&format!("test %edi,%edi\n{choice}\nother: and $32,%edx\njne other\nret"));
+    // What a jump in front of the return takes along.
+    let taken = "lea f(%rip),%rdx\ntest %edi,%edi\njne other\nret\nother: add %rdi,%rdx\njmp *%rdx";
+    computed_with(taken);
+    // What was chosen, whichever register was the other one.
+    for choice in ["lea next(%rip),%rax\nlea f(%rip),%rcx", "xor %eax,%eax\nlea f(%rip),%rcx", "lea f(%rip),%rax"] {
+        computed_with(&format!("{choice}\ncmove %rcx,%rax\nadd %rdi,%rax\njmp *%rax"));
+    }
+    // A return to what was pushed is a jump.
+    computed_with("lea f(%rip),%rdx\npush %rcx\nret\nother: add %rdi,%rdx\njmp *%rdx");
+}
+
 #[test]
 fn nobody_calls_a_part() {
     let source = function("f", "xor %eax,%eax\nxor %ecx,%ecx\nxor %edx,%edx\nret");

@@ -2,7 +2,7 @@
 
 use super::class::{ALWAYS, Class, Op, arm, thumb, wide};
 use super::{FP, INSN_MAX, LINK, PC, SP, bit, bits};
-use crate::insn::{DecodeError, Flow};
+use crate::insn::{DecodeError, Flow, RegisterSet};
 use crate::{Isa, Len, Va};
 
 /// Instructions that an `it` makes conditional, at most.
@@ -340,6 +340,13 @@ impl Insn {
     #[must_use]
     pub fn copied(&self) -> Option<(u8, u8)> {
         self.plain()?.copied().filter(|(from, to)| *from != PC && *to != PC)
+    }
+
+    /// A `mov` with a condition. Blocks of an `it` compute.
+    #[must_use]
+    pub fn selected(&self) -> Option<(RegisterSet, u8)> {
+        let (from, to) = self.single().filter(|op| !op.is_always())?.copied()?;
+        (from != PC && to != PC).then(|| (1 << from | 1 << to, to))
     }
 
     /// All that computes, but for moves: also what only compares.

@@ -2,7 +2,7 @@
 
 use super::class::{Class, classify};
 use super::{LINK, WORD, bits, signed};
-use crate::insn::{DecodeError, Flow};
+use crate::insn::{DecodeError, Flow, RegisterSet};
 use crate::{Isa, Len, Va};
 
 /// A decoded instruction.
@@ -322,6 +322,14 @@ impl Insn {
         }
         // add Xd, Xn, #0
         (self.word & 0xffff_fc00 == 0x9100_0000).then(|| (self.rn(), self.rd()))
+    }
+
+    /// `csel` of whole registers.
+    #[must_use]
+    pub fn selected(&self) -> Option<(RegisterSet, u8)> {
+        let copies = self.class == Class::ConditionalSelect && self.bits(30, 30) == 0 && self.bits(10, 10) == 0;
+        let bit = |register: u8| if register == 31 { 0 } else { 1 << register };
+        (copies && self.is_wide()).then(|| (bit(self.rn()) | bit(self.rm()), self.rd()))
     }
 
     /// Differences are sums, too.

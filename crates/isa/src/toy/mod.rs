@@ -341,6 +341,10 @@ impl Insn {
         (self.op() == op::COPY).then(|| (self.rs(), self.rd()))
     }
 
+    pub fn selected(&self) -> Option<(RegisterSet, u8)> {
+        None
+    }
+
     pub fn is_sum(&self) -> bool {
         self.op() == op::ADD
     }

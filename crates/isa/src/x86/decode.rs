@@ -398,6 +398,19 @@ impl Insn {
         is_copy.then(|| (number(self.iced.op1_register()), number(self.iced.op0_register())))
     }
 
+    /// `cmov` of a whole register, which may stay as it is.
+    #[must_use]
+    pub fn selected(&self) -> Option<(RegisterSet, u8)> {
+        let to = self.iced.op0_register();
+        let selects = self.iced.condition_code() != ConditionCode::None
+            && self.iced.op_count() == 2
+            && self.iced.op0_kind() == OpKind::Register
+            && self.whole(to).is_gpr64();
+        let from = if self.iced.op1_kind() == OpKind::Register { self.iced.op1_register() } else { to };
+        let bit = |register| 1 << register_number(register);
+        selects.then(|| (bit(from) | bit(to), register_number(to)))
+    }
+
     /// `add`, or a `lea` that is more than a copy.
     #[must_use]
     pub fn is_sum(&self) -> bool {

@@ -244,7 +244,11 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
                 (None, How::Maybe)
             }
             Flow::Return => {
-                stretch.value_jumps |= last.is_some_and(|last| is_jump_by_return(&last, &insn));
+                let jumps = last.is_some_and(|last| is_jump_by_return(&last, &insn));
+                stretch.value_jumps |= jumps;
+                if !jumps {
+                    held.returned();
+                }
                 (None, How::Maybe)
             }
             _ => (None, How::Maybe),
@@ -260,7 +264,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
             }
         }
         found.exclusive |= code.isa.limits().exclusive && insn.is_exclusive_store();
-        found.computed.extend(held.step(&insn));
+        held.step(&insn, &mut found.computed);
         if code.fixed {
             found.computed.extend(insn.address_in_sum().filter(|va| code.is_text(*va)));
         }
