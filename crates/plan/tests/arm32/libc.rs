@@ -15,7 +15,8 @@ use sidestep_symbols::Object;
 use sidestep_wire::ProbeDesc;
 use sidestep_wire::lookup::{HASH_MULTIPLIER, HASH_SHIFT, LOOKUP_BUCKETS};
 
-use super::machine::{Scratch, has_tools, nothing};
+use super::handlers::nothing;
+use super::machine::{Scratch, has_tools};
 
 /// Parts of the names of functions that are probed.
 const FUNCTIONS: [&str; 24] = [

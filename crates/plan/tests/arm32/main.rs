@@ -1,13 +1,16 @@
 //! Generated arm32 code, run by qemu: an arm32 program plays the agent's part. What it writes is
 //! compared with what it writes without probes. Sites are A32 and T32.
 
+#[path = "../handlers/mod.rs"]
+mod handlers;
 mod libc;
 mod machine;
 mod structure;
 
 use std::mem::offset_of;
 
-use machine::{Machine, PROBES, Probe, Seen, adding, nothing, program_of};
+use handlers::{adding, nothing, program_of};
+use machine::{Machine, PROBES, Probe, Seen};
 use sidestep_isa::a32::{Class, decode};
 use sidestep_isa::{Flow, Isa, Va};
 use sidestep_plan::faults::places;

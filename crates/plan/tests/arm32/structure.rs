@@ -12,7 +12,8 @@ use sidestep_plan::{Index, Needs, Placement, Plan, Technique, plan_at, plan_exit
 use sidestep_wire::arch::a32::{BREAKPOINT, BREAKPOINT_T32, TRAMPOLINE_MARK};
 use sidestep_wire::{CopyPair, TrapEntry, TrapRecord};
 
-use super::machine::{Scratch, has_tools, nothing};
+use super::handlers::nothing;
+use super::machine::{Scratch, has_tools};
 use super::{ISAS, agent, program};
 
 const BASE: Va = Va(0x40_0000);

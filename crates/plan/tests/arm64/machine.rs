@@ -4,14 +4,12 @@ use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 use std::process::Command;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use object::{Object, ObjectSection, ObjectSymbol};
-use sidestep_bpf::pass::Addition;
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
-use sidestep_plan::handler::{Handler, Program};
+use sidestep_plan::handler::Handler;
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 use sidestep_plan::thunk::native::{Native, Vectors, Wide, functions};
 use sidestep_plan::thunk::{self, Context, Env, Globals, Thunks, globals, interpreted, thunks};
@@ -52,27 +50,6 @@ const STACK: usize = BELOW + 1024;
 
 fn at(section: &str) -> Va {
     Va(SECTIONS.iter().find(|(name, _)| *name == section).map_or(0, |(_, at)| *at))
-}
-
-/// No program: its hits are counted in the detour.
-pub fn nothing(probe: u32) -> Handler {
-    let (context, adds) = (Context::default(), Some(Rc::default()));
-    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
-    Handler::Program(Program { probe, thunk: 0, adds, context, cookie, func_ip, inline, filter })
-}
-
-/// The program of a handler that is one.
-pub fn program_of(handler: Handler) -> Program {
-    match handler {
-        Handler::Program(program) => program,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A program that adds to cells, given by their numbers, and does nothing else.
-pub fn adding(probe: u32, to: &[(u64, u8)]) -> Handler {
-    let adds = to.iter().map(|(cell, value)| Addition { offset: 8 * cell, value: *value }).collect();
-    Handler::Program(Program { adds: Some(adds), ..program_of(nothing(probe)) })
 }
 
 /// A probe, and which of its handlers are switched off.

@@ -1,13 +1,16 @@
 //! Generated arm64 code, run by qemu: an arm64 program plays the agent's part. What it writes is
 //! compared with what it writes without probes.
 
+#[path = "../handlers/mod.rs"]
+mod handlers;
 mod libc;
 mod machine;
 mod structure;
 
 use std::mem::offset_of;
 
-use machine::{Machine, PROBES, Probe, adding, nothing, program_of};
+use handlers::{adding, nothing, program_of};
+use machine::{Machine, PROBES, Probe};
 use sidestep_isa::a64::{Class, decode as decode_a64};
 use sidestep_isa::{Flow, Va};
 use sidestep_plan::faults::places;

@@ -12,7 +12,8 @@ use sidestep_plan::{Index, Placement, Plan, Reason, plan, plan_at, plan_exit};
 use sidestep_wire::arch::a64::{BREAKPOINT, TRAMPOLINE_MARK};
 use sidestep_wire::{CopyPair, TrapEntry, TrapRecord};
 
-use super::machine::{Scratch, has_tools, nothing};
+use super::handlers::nothing;
+use super::machine::{Scratch, has_tools};
 
 const BASE: Va = Va(0x40_0000);
 const SLAB: Va = Va(0x80_0000);

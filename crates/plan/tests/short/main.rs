@@ -1,6 +1,8 @@
 //! Generated 32-bit code, run: a 32-bit program plays the agent's part, and says by its exit status
 //! which of its lines was wrong.
 
+#[path = "../handlers/mod.rs"]
+mod handlers;
 mod tables;
 
 use std::fmt::Write;
@@ -8,14 +10,13 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use handlers::{adding, nothing};
 use object::{Object, ObjectSection, ObjectSymbol};
-use sidestep_bpf::pass::Addition;
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_plan::detour::{Detour, build};
-use sidestep_plan::handler::{Handler, Program};
+use sidestep_plan::handler::Handler;
 use sidestep_plan::object::{Bytes, Extent, ObjectCode};
 use sidestep_plan::thunk::{self, Context, Env, Globals, globals, thunks};
 use sidestep_plan::{Fixed, Index, Placement, Plan, Reason, Room, Technique, plan_in};
@@ -64,24 +65,6 @@ fn env(self_pointer: bool) -> Env {
         hash_shift: HASH_SHIFT as u8,
         bucket_count: LOOKUP_BUCKETS as u32,
         ..Env::default()
-    }
-}
-
-/// No program: its hits are counted in the detour.
-fn nothing(probe: u32) -> Handler {
-    let (context, adds) = (Context::default(), Some(Rc::default()));
-    let (cookie, func_ip, inline, filter) = (0, Va(0), None, None);
-    Handler::Program(Program { probe, thunk: 0, adds, context, cookie, func_ip, inline, filter })
-}
-
-/// A program that adds to cells, given by their numbers, and does nothing else.
-fn adding(probe: u32, to: &[(u64, u8)]) -> Handler {
-    match nothing(probe) {
-        Handler::Program(program) => {
-            let adds = to.iter().map(|(cell, value)| Addition { offset: 8 * cell, value: *value }).collect();
-            Handler::Program(Program { adds: Some(adds), ..program })
-        }
-        other => other,
     }
 }
 
