@@ -61,6 +61,23 @@ fn returns_of_the_shortest_functions_were_refused() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
+/// Such a return was a trap. The jump to it displaces that of the loop, of which only the way out
+/// is a return.
+#[test]
+fn a_return_behind_the_jump_of_a_loop_was_a_trap() {
+    let Some(path) = target("crowded") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let explained = run(&mut sidestep(&["explain", &format!("ur:{path}:loops")]), LIMIT).ok();
+    assert!(!explained.stdout.contains("ret: trap"), "{explained}");
+    let script = format!(
+        "ur:{path}:loops {{ @r = count(); @sum = sum(retval); @time = max(latency()) }} u:{path}:loops {{ @e = count() }}"
+    );
+    let (output, report) = both(&[path, "rounds", "200"], &script);
+    let sum = (1..=200).map(|i| 3 * i).sum::<u64>();
+    assert_eq!(output.stdout, format!("{sum}\n"));
+    assert_eq!((value(&report, "@e"), value(&report, "@r"), value(&report, "@sum")), (200, 200, sum), "{}", report.0);
+}
+
 /// The time ended at the jump, unless the script read the result.
 #[test]
 fn latencies_were_without_the_function_of_a_tail_call() {

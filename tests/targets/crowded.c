@@ -20,6 +20,32 @@ __attribute__((noinline)) long crowded(long unused, long x)
 }
 #endif
 
+long loops(long x);
+
+/* A return right behind the jump of a loop, and right in front of another function. */
+#ifdef __x86_64__
+__asm__(".pushsection .text.loops,\"ax\",@progbits\n.globl loops\n.type loops,@function\n"
+        "loops: mov %rdi,%rax\n1: add $2,%rax\n sub $1,%rdi\n jne 1b\n ret\n.size loops,.-loops\n"
+        ".globl behind\n.type behind,@function\nbehind: mov %rdx,%rax\n ret\n.size behind,.-behind\n.popsection");
+#else
+__attribute__((noinline)) long loops(long x)
+{
+    long sum = x;
+    for (; x; x--)
+        __asm__("" : "+r"(sum)), sum += 2;
+    return sum;
+}
+#endif
+
+/* Rounds of loops: one more in each call. */
+static long rounds(long n)
+{
+    long sum = 0;
+    for (long i = 1; i <= n; i++)
+        sum += loops(i);
+    return sum;
+}
+
 /* So many calls; the sum of their results. */
 static long crowd(long n)
 {
@@ -43,6 +69,6 @@ __attribute__((noinline, optimize("optimize-sibling-calls"))) long leads(long x)
     return waits(2 * x);
 }
 
-static const struct command commands[] = { { "crowd", crowd }, { "wait", leads }, { NULL, NULL } };
+static const struct command commands[] = { { "crowd", crowd }, { "rounds", rounds }, { "wait", leads }, { NULL, NULL } };
 
 int main(int argc, char **argv) { return serve(argc, argv, commands); }

@@ -143,6 +143,25 @@ fn the_jump_begins_before_the_return() {
         let trap = plan_exit(index, found.all[0], true, None).expect("a plan");
         assert_eq!((trap.technique, trap.site), (Technique::Trap, elf.symbol("f").plus(Len(13))));
     });
+    // The jump of a loop in front of it leads elsewhere where it is taken.
+    let behind = function("other", "mov $1,%eax\nret");
+    let source = function("f", "mov %edi,%eax\n1: add $2,%eax\nsub $1,%esi\njne 1b\nret") + &behind;
+    with(&source, |elf, index| {
+        let found = exits(index, elf.symbol("f")).expect("exits");
+        let plan = plan_exit(index, found.all[0], false, None).expect("a plan");
+        assert_eq!((plan.technique, plan.site), (Technique::JumpOverSeveral, elf.symbol("f").plus(Len(5))));
+        assert_eq!((plan.displaced.len(), plan.resume), (3, None));
+    });
+    // But not a tail call, nor a jump that stands for a return.
+    for jump in ["je other\nret", "je 1f\nret\nnop\n1: ret"] {
+        let source = function("f", &format!("sub $1,%esi\n{jump}")) + &behind;
+        with(&source, |elf, index| {
+            let found = exits(index, elf.symbol("f")).expect("exits");
+            let last = found.all.iter().find(|exit| exit.va == elf.symbol("f").plus(Len(5))).or(found.all.last());
+            let plan = plan_exit(index, *last.expect("an exit"), false, None).expect("a plan");
+            assert_eq!(plan.technique, Technique::Trap, "{jump}");
+        });
+    }
     // Others jump to the return itself: nothing in front of it may be displaced.
     let source = function("f", "test %edi,%edi\nje 1f\nadd $8,%edi\n1: ret") + &function("other", "mov $1,%eax\nret");
     with(&source, |elf, index| {

@@ -4,12 +4,13 @@
 //! The handler runs right before the exit, which is one of the displaced instructions. Those in
 //! front of it run first.
 
-use sidestep_isa::{Flow, Len, Va, relocated_len};
+use sidestep_isa::{Flow, Insn, Len, Va, relocated_len};
 
 use super::site::Site;
 use super::{Shape, attempt, locate, resume};
 use crate::analysis::exits::Exit;
 use crate::analysis::index::Index;
+use crate::analysis::sweep::Stretch;
 use crate::policy::plan::{Plan, Refusal, Rejected, SiteKind, Technique};
 use crate::policy::room::Room;
 use crate::reason::{NoReplacedReturn, Reason};
@@ -84,7 +85,16 @@ pub fn plan_exit(
     })
 }
 
-/// The exit, and the instructions in front of it that always lead to it, the nearest first.
+/// Whether a conditional jump stays in the function, so that it is no exit itself: neither a tail
+/// call nor a jump that stands for the return that it leads to ([`crate::jumps_to`]).
+fn stays(index: &Index<'_>, stretch: &Stretch, target: Va) -> bool {
+    let leads_on = |insn: Insn| !matches!(insn.flow(), Flow::Return | Flow::Jump(_) | Flow::JumpIndirect);
+    let inside = (stretch.start..stretch.end).contains(&target) && !index.is_start(target);
+    inside && !index.code().go && index.code().insn_at(target).is_some_and(leads_on)
+}
+
+/// The exit, and the instructions in front of it that lead nowhere else, or only by a conditional
+/// jump; the nearest first. The handler is behind that jump, so it sees the returns only.
 fn group(index: &Index<'_>, exit: Va) -> Vec<Va> {
     let mut all = vec![exit];
     let mut at = exit;
@@ -94,7 +104,12 @@ fn group(index: &Index<'_>, exit: Va) -> Vec<Va> {
         let before = at.offset(-1);
         let Some((_, stretch)) = index.stretch(before) else { break };
         let Some(insn) = stretch.insn_start(before).and_then(|start| index.code().insn_at(start)) else { break };
-        let leads = insn.next() == at && insn.flow() == Flow::Next && !insn.is_target_mark() && !insn.is_breakpoint();
+        let goes_on = match insn.flow() {
+            Flow::Next => true,
+            Flow::Branch(target) => stays(index, stretch, target),
+            _ => false,
+        };
+        let leads = insn.next() == at && goes_on && !insn.is_target_mark() && !insn.is_breakpoint();
         if !leads || index.arrival(at, at.plus(Len(1))).is_some() || index.is_start(at) {
             break;
         }
