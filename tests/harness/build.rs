@@ -106,7 +106,6 @@ const RECIPES: &[Recipe] = &[
     recipe("crowded", CC, &["crowded.c"]),
     recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
-    recipe("stale", CC, &["stale.c"]),
     recipe("twins", CC, &["twins.c"]),
     recipe("beside", CC, &["beside.c"]),
     recipe("based", CC, &["based.c"]),

@@ -39,29 +39,6 @@ pub fn no_stack_was_left_to_attach_with() {
     program.finish().ok();
 }
 
-/// A frame of a signal stays on the stack when its handler has returned. A thread that waits in a
-/// function with a large buffer seemed to be in that handler for as long as it waits, and memory
-/// stayed.
-#[test]
-pub fn a_frame_of_a_fault_that_was_long_over_kept_memory() {
-    let Some(path) = target("stale") else { return };
-    let mut program = Program::start(&mut Command::new(path));
-    let pid = program.pid().to_string();
-    let before = Snapshot::of(program.pid());
-    let script = "u:stale:leaf { @[str(0x10008)] = count() }";
-    for _ in 0..4 {
-        for mode in [&["--no-optimize"][..], &[]] {
-            let args = [mode, &["-f", "json", "-p", &pid, "-e", script]].concat();
-            let (report, answer) = during(&args, || program.ask("depths 20"));
-            assert_eq!(answer, 20 * work(10));
-            assert!(report.0.stdout.contains(r#"{"@": {"": 200}}"#), "{}", report.0);
-            assert!(!report.0.stderr.contains("stay there"), "{}", report.0);
-            before.assert_same(&Snapshot::of(program.pid()));
-        }
-    }
-    program.finish().ok();
-}
-
 /// The number of a system call may be set by the first instruction of a probed function. The guard
 /// has to run behind the probe, right before the call.
 #[test]

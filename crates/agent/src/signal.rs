@@ -10,7 +10,7 @@ use core::ptr::{addr_of, addr_of_mut};
 
 use sidestep_wire::SigAction;
 use sidestep_wire::masks::SEES_HANDLERS_END;
-use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, dealt_with, flags, set_of};
+use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
 use crate::arch::{self, BREAKPOINT_CODE, UCONTEXT_IP, load, nr};
 use crate::fault::{self, BUS_MCEERR_AO, Hidden};
@@ -34,22 +34,6 @@ pub const SIG_IGN: u64 = 1;
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`, and `back` is
 /// the stub's.
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
-    // SAFETY: the caller promises that `info` and `context` are what the kernel passes to a handler
-    // with `SA_SIGINFO`, and that `back` is the stub's.
-    let next = unsafe { deal_with(agent, signal, info, context, back) };
-    if next == 0 {
-        // SAFETY: `si_signo` is the first word of `siginfo_t`.
-        unsafe { info.cast::<i32>().write_volatile(dealt_with(signal)) };
-    }
-    next
-}
-
-/// What [`handle`] gives.
-///
-/// # Safety
-/// As for [`handle`]: `info` and `context` are what the kernel passes to a handler with
-/// `SA_SIGINFO`, and `back` is the stub's.
-unsafe fn deal_with(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
     // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the
     // context.
     let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP) as u64) };

@@ -29,14 +29,6 @@ pub const fn set_of(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// What our handler writes as `si_signo` of a signal that it has dealt with by itself, before it
-/// returns. The kernel does not read that word again. On a stack that nobody has written to since,
-/// the frame of such a signal stays: it is none that a thread will return through.
-#[must_use]
-pub const fn dealt_with(signal: i32) -> i32 {
-    -signal
-}
-
 /// `SA_SIGINFO` and its like (`include/uapi/asm-generic/signal-defs.h`,
 /// `arch/x86/include/uapi/asm/signal.h`).
 #[allow(missing_docs)] // the kernel's names

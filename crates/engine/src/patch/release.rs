@@ -256,7 +256,6 @@ impl Guards<'_> {
 /// The thread of a frame of a signal of a set.
 fn caught(stopped: &Stopped, position: &Position, set: u64) -> Option<i32> {
     let Place::SignalFrame { frame, tid } = position.place else { return None };
-    // Also one that our handler has dealt with, and is about to return from.
-    let signal: i32 = stopped.read_pod::<i32>(frame.info_at?).ok()?.wrapping_abs();
+    let signal: i32 = stopped.read_pod(frame.info_at?).ok()?;
     ((1..=64).contains(&signal) && set_of(signal) & set != 0).then_some(tid)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sidestep_isa::Va;
 use sidestep_sys::arch::{self, SignalFrame};
 use sidestep_sys::{Mapping, Stopped};
-use sidestep_wire::signals::{SIGNALS, dealt_with, set_of};
+use sidestep_wire::signals::set_of;
 
 use crate::error::SessionError;
 use crate::memory::layout::PAGE;
@@ -22,10 +22,6 @@ const MORE_THREADS: u64 = 16;
 const FRAME_MIN: u64 = 512;
 /// More bytes than a signal frame has from its start to its end.
 const FRAME_MAX: u64 = 64 << 10;
-/// More bytes than our handler has below the frame of a signal.
-const HANDLER_MAX: u64 = 16 << 10;
-/// More bytes than a frame has from its start to the saved instruction pointer.
-const HEAD_MAX: u64 = 1 << 10;
 /// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
 const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
 
@@ -90,7 +86,7 @@ pub(crate) fn look(
     let mut frames_left = left / FRAME_MIN;
     let too_many = |tid: i32| SessionError::Frames { pid: stopped.process().pid(), tid };
     for thread in stopped.threads() {
-        let (tid, first) = (thread.tid, all.len());
+        let tid = thread.tid;
         all.push(Position { place: Place::Thread { tid }, ip: thread.regs.ip() });
         let mut todo = vec![(thread.regs.sp(), thread.regs.frame_pointer())];
         let mut seen = Windows::default();
@@ -114,68 +110,8 @@ pub(crate) fn look(
                 todo.push((frame.sp, frame.frame_pointer));
             }
         }
-        drop_remains(stopped, mappings, &mut all, first);
     }
     Ok(all)
-}
-
-/// Drops frames that are only what is left of one. They stay on the stack until something else is
-/// written there, and would keep a detach waiting for as long as the thread is in a call. `first`:
-/// of the thread's positions.
-fn drop_remains(stopped: &Stopped, mappings: &[Mapping], all: &mut Vec<Position>, first: usize) {
-    let mut over = BTreeMap::new();
-    for position in all.split_off(first) {
-        match position.place {
-            Place::SignalFrame { frame, .. }
-                if is_dealt_with(stopped, &frame) || !returns(stopped, mappings, &frame) =>
-            {
-                over.insert(frame.ip_at.0, (frame, position));
-            }
-            _ => all.push(position),
-        }
-    }
-    // Those on the way back to the kernel are live, and what they have interrupted may be another
-    // one.
-    let mut next = first;
-    while let (Some(place), false) = (all.get(next), over.is_empty()) {
-        let sp = stack_pointer(stopped, place);
-        let near = over.range(sp.0..=sp.0.saturating_add(HANDLER_MAX + HEAD_MAX));
-        let live = near.filter(|(_, (frame, _))| returns_through(mappings, (place.ip, sp), frame));
-        let live: Vec<u64> = live.map(|(at, _)| *at).collect();
-        all.extend(live.iter().filter_map(|at| over.remove(at)).map(|(_, position)| position));
-        next += 1;
-    }
-}
-
-/// Has our handler dealt with the signal of a frame?
-fn is_dealt_with(stopped: &Stopped, frame: &SignalFrame) -> bool {
-    let signal = frame.info_at.and_then(|info_at| stopped.read_pod::<i32>(info_at).ok());
-    signal.is_some_and(|signal| SIGNALS.iter().any(|ours| signal == dealt_with(*ours)))
-}
-
-/// Does the handler of a frame return to code?
-fn returns(stopped: &Stopped, mappings: &[Mapping], frame: &SignalFrame) -> bool {
-    let is_code = |to: u64| mapping_at(mappings, Va(to)).is_some_and(|mapping| mapping.exec);
-    let mut places = frame.restorer_at.iter().flatten();
-    places.clone().next().is_none() || places.any(|at| stopped.process().read_word(*at).is_ok_and(is_code))
-}
-
-/// The stack pointer of a position.
-fn stack_pointer(stopped: &Stopped, position: &Position) -> Va {
-    match position.place {
-        Place::Thread { tid } => stopped.threads().iter().find(|t| t.tid == tid).map_or(Va(0), |t| t.regs.sp()),
-        Place::SignalFrame { frame, .. } => frame.sp,
-    }
-}
-
-/// May a thread that is at `ip` be on the way from a handler back through a frame? Its stack
-/// pointer is in the frame at the call of the kernel, and right below the frame in the agent, whose
-/// mapping has no name.
-fn returns_through(mappings: &[Mapping], (ip, sp): (Va, Va), frame: &SignalFrame) -> bool {
-    let is_nameless = || mapping_at(mappings, ip).is_some_and(|mapping| mapping.name.is_empty());
-    let start = frame.restorer_at[0].or(frame.info_at).unwrap_or(frame.ip_at);
-    let is_near = sp.0 >= start.0.saturating_sub(HANDLER_MAX) && sp <= frame.ip_at;
-    is_near && (sp >= start || is_nameless())
 }
 
 /// The parts of memory that were looked at for a thread: ends by starts.
@@ -197,16 +133,11 @@ impl Windows {
     }
 }
 
-/// The mapping of an address, of mappings in ascending order.
-fn mapping_at(mappings: &[Mapping], at: Va) -> Option<&Mapping> {
-    let next = mappings.partition_point(|m| m.start <= at);
-    mappings[..next].last().filter(|m| m.contains(at))
-}
-
 /// End of the stack that `sp` points into: the thread control block, if it lies above on the same
 /// mapping (that is where C libraries put it), else the end of the mapping.
 fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
-    let mapping = mapping_at(mappings, sp).filter(|m| m.read && m.write)?;
+    let next = mappings.partition_point(|m| m.start <= sp);
+    let mapping = mappings[..next].last().filter(|m| m.contains(sp) && m.read && m.write)?;
     let end = if (sp.0..mapping.end.0).contains(&thread_pointer.0) { thread_pointer.0 } else { mapping.end.0 };
     Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
 }

@@ -77,7 +77,4 @@ pub struct SignalFrame {
     pub frame_pointer: Va,
     /// Address of the `siginfo_t` of the signal, if the handler gets one.
     pub info_at: Option<Va>,
-    /// Where the return address of the handler is, in the first word of the frame: one of these
-    /// addresses, ascending. Both are `None` where a register has the return address.
-    pub restorer_at: [Option<Va>; 2],
 }

@@ -61,7 +61,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, frame_pointer: Va) -> Vec<
             mask_copy: if runs { mask } else { !mask },
             frame_pointer: Va(saved[0]?),
             info_at: Some(Va(info_at)),
-            restorer_at: [None; 2],
         })
         .filter(|_| is_on_it)
     };

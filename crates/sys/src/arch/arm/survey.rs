@@ -72,7 +72,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
             mask_copy: word(context + OLD_MASK)?,
             frame_pointer: Va(0),
             info_at,
-            restorer_at: [None; 2],
         })
     };
     let heads = stack.chunks_exact(8).enumerate();

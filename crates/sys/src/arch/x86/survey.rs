@@ -20,10 +20,6 @@ const UCONTEXT: isize = -19;
 /// The address of the ucontext, for the handler.
 const UCONTEXT_AT: isize = UCONTEXT - 33;
 const INFO: isize = UCONTEXT - 32;
-/// The return address of the handler, below its three arguments.
-const RESTORER: isize = UCONTEXT_AT - 3;
-/// The same of the old kind, below its one argument and `struct sigcontext_32`.
-const OLD_RESTORER: isize = -16;
 const MASK: isize = 8;
 /// The link of the ucontext, which the kernel leaves empty; then the alternate stack's address,
 /// flags and size, as they were when the signal was delivered.
@@ -62,7 +58,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
         let behind = |offset: isize| at(ip).offset(4 * offset as i64);
         let has_context = || {
             let flags = word(ALTERNATE + 1)?;
-            let is_signal = word(INFO).is_some_and(|signal| (1..=64).contains(&(signal as i32).unsigned_abs()));
+            let is_signal = word(INFO).is_some_and(|signal| (1..=64).contains(&signal));
             let is_empty = word(LINK)? == 0 && word(UCONTEXT)? & !UC_FLAGS == 0;
             Some(is_signal && is_empty && flags & !(SS_ONSTACK | SS_DISABLE | SS_AUTODISARM) == 0)
         };
@@ -86,7 +82,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
             mask_at,
             mask_copy,
             info_at,
-            restorer_at: [RESTORER, OLD_RESTORER].map(|offset| Some(behind(offset))),
             frame_pointer: Va(0),
         })
     };

@@ -15,8 +15,6 @@ const MASK_BEHIND_IP: u64 = 256 - 16 * 8;
 /// Distance to the `siginfo_t` of the signal (`struct rt_sigframe`,
 /// arch/x86/include/asm/sigframe.h).
 const INFO_BEHIND_IP: u64 = MASK_BEHIND_IP + 8;
-/// Distance down to the return address of the handler, in front of `struct ucontext`.
-const RESTORER_BELOW_IP: u64 = 8 + ALT_BEHIND_IP as u64 * 8 + 16;
 
 /// Words of `struct ucontext` before the saved instruction pointer: the alternate stack's address,
 /// flags and size, as they were when the signal was delivered.
@@ -60,7 +58,6 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
                 mask_at: Va(ip_at + MASK_BEHIND_IP),
                 mask_copy: word(i + MASK_BEHIND_SELECTORS) as u32,
                 info_at: Some(Va(ip_at + INFO_BEHIND_IP)),
-                restorer_at: [ip_at.checked_sub(RESTORER_BELOW_IP).map(Va), None],
                 frame_pointer: Va(0),
             }
         })
