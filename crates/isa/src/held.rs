@@ -32,12 +32,12 @@ impl Addresses {
 ///
 /// Instructions are taken one behind the other, as they lie in memory: a register holds an address
 /// until something else is written to it. Behind a return only those addresses are held that were
-/// there at a jump: the jump may lead behind the return.
+/// there at a jump or a call: control may come behind the return from there.
 #[derive(Default)]
 pub struct Held {
     addresses: [Addresses; RegisterSet::BITS as usize],
     mask: RegisterSet,
-    /// Those of the registers whose addresses came since the last jump.
+    /// Those of the registers whose addresses came since the last jump or call.
     fresh: RegisterSet,
     left: usize,
 }
@@ -47,6 +47,7 @@ impl Held {
     pub fn name(&mut self, insn: &Insn, address: Va) {
         if let Some(register) = insn.destination().filter(|_| insn.makes_address()) {
             self.hold(register, Addresses([Some(address), None]));
+            self.fresh |= 1 << register;
             self.left = WINDOW;
         }
     }
@@ -54,7 +55,6 @@ impl Held {
     fn hold(&mut self, register: u8, addresses: Addresses) {
         self.addresses[usize::from(register)] = addresses;
         self.mask |= 1 << register;
-        self.fresh |= 1 << register;
     }
 
     /// Goes on behind an instruction. `computed` gets the addresses with which the instruction
@@ -71,6 +71,7 @@ impl Held {
         match insn.flow() {
             Flow::Call(_) | Flow::CallIndirect => {
                 self.mask &= !insn.isa().limits().changed_by_calls;
+                self.fresh = 0;
                 return;
             }
             Flow::Jump(_) | Flow::Branch(_) | Flow::Transaction(_) | Flow::JumpIndirect => self.fresh = 0,
@@ -90,9 +91,12 @@ impl Held {
         computed.extend(self.held(from).filter(|address| !addresses.add(*address)));
         self.mask &= !usage.writes;
         self.hold(to, addresses);
+        // An address of before the last jump counts on.
+        let is_fresh = from & !self.fresh == 0;
+        self.fresh = self.fresh & !(1 << to) | RegisterSet::from(is_fresh) << to;
     }
 
-    /// A return: what lies behind it is reached by jumps only.
+    /// A return without a condition: what lies behind it is not reached from in front of it.
     pub fn returned(&mut self) {
         self.mask &= !self.fresh;
     }

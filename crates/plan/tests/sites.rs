@@ -200,6 +200,10 @@ fn code_behind_a_return_computed_with_what_was_returned() {
     // What a jump in front of the return takes along.
     let taken = "lea f(%rip),%rdx\ntest %edi,%edi\njne other\nret\nother: add %rdi,%rdx\njmp *%rdx";
     computed_with(taken);
+    // What a jump takes along, or a call, though something else is chosen behind the jump.
+    let chosen = "lea f(%rip),%rax\nlea next(%rip),%rdx\ntest %edi,%edi\nje other\ncmovl %rdx,%rax\nret";
+    computed_with(&format!("{chosen}\nother: add %rdi,%rax\njmp *%rax"));
+    computed_with("lea f(%rip),%rbx\ncall next\nret\npad: add %rax,%rbx\njmp *%rbx");
     // What was chosen, whichever register was the other one.
     for choice in ["lea next(%rip),%rax\nlea f(%rip),%rcx", "xor %eax,%eax\nlea f(%rip),%rcx", "lea f(%rip),%rax"] {
         computed_with(&format!("{choice}\ncmove %rcx,%rax\nadd %rdi,%rax\njmp *%rax"));

@@ -246,7 +246,7 @@ fn linear(code: &ObjectCode<'_>, stretch: &mut Stretch, bytes: &[u8], starts: &[
             Flow::Return => {
                 let jumps = last.is_some_and(|last| is_jump_by_return(&last, &insn));
                 stretch.value_jumps |= jumps;
-                if !jumps {
+                if !jumps && !insn.falls_through() {
                     held.returned();
                 }
                 (None, How::Maybe)
