@@ -45,8 +45,8 @@ pub fn plan_exit(
     if !trap_only {
         let group = group(index, exit.va);
         let sites: Vec<Site<'_, '_>> = group.iter().filter_map(|va| Site::new(index, stretch, *va).ok()).collect();
-        // Rounds of a loop are no returns: they go through the detour only where the exit would be a
-        // trap otherwise.
+        // Rounds of a loop are no returns: they go through the detour only where the exit would be
+        // a trap otherwise.
         let behind = sites.iter().skip(1).take_while(|site| site.first.flow() == Flow::Next).count();
         let always = &sites[..sites.len().min(1 + behind)];
         found = climb(always, end, &mut room, &mut rejected);
