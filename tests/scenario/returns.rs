@@ -76,6 +76,7 @@ fn a_return_behind_the_jump_of_a_loop_was_a_trap() {
     let sum = (1..=200).map(|i| 3 * i).sum::<u64>();
     assert_eq!(output.stdout, format!("{sum}\n"));
     assert_eq!((value(&report, "@e"), value(&report, "@r"), value(&report, "@sum")), (200, 200, sum), "{}", report.0);
+    assert!(value(&report, "@time") > 0, "{}", report.0);
 }
 
 /// The time ended at the jump, unless the script read the result.

@@ -22,11 +22,12 @@ __attribute__((noinline)) long crowded(long unused, long x)
 
 long loops(long x);
 
-/* A return right behind the jump of a loop, and right in front of another function. */
+/* A return right behind the jump of a loop, and right in front of another function, whose first bytes lead a jump at
+   the return into the program itself. */
 #ifdef __x86_64__
 __asm__(".pushsection .text.loops,\"ax\",@progbits\n.globl loops\n.type loops,@function\n"
         "loops: mov %rdi,%rax\n1: add $2,%rax\n sub $1,%rdi\n jne 1b\n ret\n.size loops,.-loops\n"
-        ".globl behind\n.type behind,@function\nbehind: mov %rdx,%rax\n ret\n.size behind,.-behind\n.popsection");
+        ".globl behind\n.type behind,@function\nbehind: add %al,(%rax)\n add %al,(%rax)\n ret\n.size behind,.-behind\n.popsection");
 #else
 __attribute__((noinline)) long loops(long x)
 {
