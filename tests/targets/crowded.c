@@ -32,8 +32,10 @@ __asm__(".pushsection .text.loops,\"ax\",@progbits\n.globl loops\n.type loops,@f
 __attribute__((noinline)) long loops(long x)
 {
     long sum = x;
-    for (; x; x--)
-        __asm__("" : "+r"(sum)), sum += 2;
+    for (; x; x--) {
+        __asm__("" : "+r"(sum));
+        sum += 2;
+    }
     return sum;
 }
 #endif
