@@ -106,6 +106,7 @@ const RECIPES: &[Recipe] = &[
     recipe("crowded", CC, &["crowded.c"]),
     recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
+    recipe("stale", CC, &["stale.c"]),
     recipe("twins", CC, &["twins.c"]),
     recipe("beside", CC, &["beside.c"]),
     recipe("based", CC, &["based.c"]),

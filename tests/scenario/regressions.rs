@@ -39,6 +39,55 @@ pub fn no_stack_was_left_to_attach_with() {
     program.finish().ok();
 }
 
+/// A frame of a signal stays on the stack when its handler has returned. A thread that waits in a
+/// function with a large buffer seemed to be in that handler for as long as it waits, and memory
+/// stayed.
+#[test]
+pub fn a_frame_of_a_fault_that_was_long_over_kept_memory() {
+    let Some(path) = target("stale") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    let before = Snapshot::of(program.pid());
+    let script = "u:stale:leaf { @ = count(); if (*(uint32*)0x10008 == 7) { @never = count() } }";
+    for mode in [&["--no-optimize"][..], &[]] {
+        let args = [mode, &["-f", "json", "-p", &pid, "-e", script]].concat();
+        let (report, answer) = during(&args, || program.ask("below 10"));
+        assert_eq!(answer, work(10));
+        assert!(report.0.stdout.contains(r#"{"@": 10}"#), "{}", report.0);
+        assert!(!report.0.stderr.contains("stay there"), "{}", report.0);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    program.finish().ok();
+}
+
+/// The frame of a handler without information about its signal lies where a frame of ours was a
+/// moment before, and the kernel writes only a part of it anew. Its address is in a detour.
+#[test]
+pub fn a_frame_where_one_of_ours_had_been_was_taken_for_ours() {
+    let Some(path) = target("stale") else { return };
+    let mut program = Program::start(&mut Command::new(path));
+    let pid = program.pid().to_string();
+    program.ask("alternate 0");
+    for mode in [&["--no-optimize"][..], &[]] {
+        for on_alternate in ["0", "1"] {
+            let wait = format!("wait {on_alternate}");
+            assert_eq!(program.ask(&wait), 1);
+            let before = Snapshot::of(program.pid());
+            assert_eq!(program.ask("end it"), 10);
+
+            let script = "u:stale:sent { @ = count() }";
+            let args = [mode, &["-f", "json", "-p", &pid, "-e", script]].concat();
+            let (report, in_handler) = during(&args, || program.ask(&wait));
+            assert_eq!(in_handler, 1);
+            assert!(report.0.stdout.contains(r#"{"@": 1}"#), "{}", report.0);
+            assert!(!report.0.stderr.contains("stay there"), "{}", report.0);
+            before.assert_same(&Snapshot::of(program.pid()));
+            assert_eq!(program.ask("end it"), 10);
+        }
+    }
+    program.finish().ok();
+}
+
 /// The number of a system call may be set by the first instruction of a probed function. The guard
 /// has to run behind the probe, right before the call.
 #[test]

@@ -10,9 +10,9 @@ use core::ptr::{addr_of, addr_of_mut};
 
 use sidestep_wire::SigAction;
 use sidestep_wire::masks::SEES_HANDLERS_END;
-use sidestep_wire::signals::{SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
+use sidestep_wire::signals::{DEALT_WITH, SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
-use crate::arch::{self, BREAKPOINT_CODE, UCONTEXT_IP, load, nr};
+use crate::arch::{self, BREAKPOINT_CODE, UCONTEXT_IP, UCONTEXT_MARK, load, nr};
 use crate::fault::{self, BUS_MCEERR_AO, Hidden};
 use crate::kernel::{self, SET_LEN};
 use crate::memory::Agent;
@@ -34,6 +34,22 @@ pub const SIG_IGN: u64 = 1;
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`, and `back` is
 /// the stub's.
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
+    // SAFETY: the caller promises that `info` and `context` are what the kernel passes to a handler
+    // with `SA_SIGINFO`, and that `back` is the stub's.
+    let next = unsafe { deal_with(agent, signal, info, context, back) };
+    if next == 0 {
+        // SAFETY: a word of the context, which the kernel does not read.
+        unsafe { context.add(UCONTEXT_MARK).cast::<u32>().write_volatile(DEALT_WITH) };
+    }
+    next
+}
+
+/// Gives what [`handle`] gives.
+///
+/// # Safety
+/// As for [`handle`]: `info` and `context` are what the kernel passes to a handler with
+/// `SA_SIGINFO`, and `back` is the stub's.
+unsafe fn deal_with(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
     // SAFETY: `si_code` is the third word of `siginfo_t`, the instruction pointer a word of the
     // context.
     let (code_at, ip_at) = unsafe { (info.cast::<i32>().add(2), context.add(UCONTEXT_IP) as u64) };

@@ -29,6 +29,15 @@ pub const fn set_of(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
+/// What our handler writes into the frame of a signal that it has dealt with by itself, before it
+/// returns. On a stack that nobody has written to since, the frame stays: it is none that a thread
+/// will return through.
+///
+/// The word is one that the kernel writes in each new frame, of every handler, and never reads: the
+/// number of an exception, which is small, or `uc_link`, which is 0 (`setup_rt_frame` in the
+/// kernel's `arch/*/kernel/signal*.c`). So no frame of another signal at the same place has it.
+pub const DEALT_WITH: u32 = 0x5344_4544;
+
 /// `SA_SIGINFO` and its like (`include/uapi/asm-generic/signal-defs.h`,
 /// `arch/x86/include/uapi/asm/signal.h`).
 #[allow(missing_docs)] // the kernel's names

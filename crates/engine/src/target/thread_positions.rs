@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sidestep_isa::Va;
 use sidestep_sys::arch::{self, SignalFrame};
 use sidestep_sys::{Mapping, Stopped};
-use sidestep_wire::signals::set_of;
+use sidestep_wire::signals::{DEALT_WITH, set_of};
 
 use crate::error::SessionError;
 use crate::memory::layout::PAGE;
@@ -22,6 +22,8 @@ const MORE_THREADS: u64 = 16;
 const FRAME_MIN: u64 = 512;
 /// More bytes than a signal frame has from its start to its end.
 const FRAME_MAX: u64 = 64 << 10;
+/// More bytes than our handler has below the frame of its signal.
+const HANDLER_MAX: u64 = 16 << 10;
 /// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
 const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
 
@@ -86,7 +88,7 @@ pub(crate) fn look(
     let mut frames_left = left / FRAME_MIN;
     let too_many = |tid: i32| SessionError::Frames { pid: stopped.process().pid(), tid };
     for thread in stopped.threads() {
-        let tid = thread.tid;
+        let (tid, first) = (thread.tid, all.len());
         all.push(Position { place: Place::Thread { tid }, ip: thread.regs.ip() });
         let mut todo = vec![(thread.regs.sp(), thread.regs.frame_pointer())];
         let mut seen = Windows::default();
@@ -110,8 +112,46 @@ pub(crate) fn look(
                 todo.push((frame.sp, frame.frame_pointer));
             }
         }
+        drop_remains(mappings, &mut all, (first, thread.regs.sp()));
     }
     Ok(all)
+}
+
+/// Drops what is left of frames of signals that our handler has dealt with. It stays on the stack
+/// until something else is written there, and would keep a detach waiting for as long as the thread
+/// is in a call. `first` and `sp`: where the positions of the thread begin, and its stack pointer.
+fn drop_remains(mappings: &[Mapping], all: &mut Vec<Position>, (first, sp): (usize, Va)) {
+    let mut marked = BTreeMap::new();
+    for position in all.split_off(first) {
+        match position.place {
+            Place::SignalFrame { frame, .. } if frame.mark == DEALT_WITH => {
+                marked.insert(frame.ip_at.0, (frame.start, position));
+            }
+            _ => all.push(position),
+        }
+    }
+    // The thread may be on its way from the handler back through a frame, and so may be what the
+    // signal of another frame has interrupted.
+    let mut next = first;
+    while let (Some(position), false) = (all.get(next), marked.is_empty()) {
+        let sp = match position.place {
+            Place::Thread { .. } => sp,
+            Place::SignalFrame { frame, .. } => frame.sp,
+        };
+        let above = marked.range(sp.0..=sp.0.saturating_add(HANDLER_MAX + FRAME_MAX));
+        let live = above.filter(|(_, (start, _))| returns_through(mappings, position.ip, sp, *start));
+        let live: Vec<u64> = live.map(|(at, _)| *at).collect();
+        all.extend(live.iter().filter_map(|at| marked.remove(at)).map(|(_, position)| position));
+        next += 1;
+    }
+}
+
+/// May something at `ip` be on the way from our handler back through a frame that starts at `start`
+/// and whose saved instruction pointer is above `sp`? `sp` is in the frame at the system call that
+/// ends the handler, and right below the frame in the agent, whose mapping has no name.
+fn returns_through(mappings: &[Mapping], ip: Va, sp: Va, start: Va) -> bool {
+    let is_nameless = || mapping_at(mappings, ip).is_some_and(|mapping| mapping.name.is_empty());
+    sp >= start || sp.0 >= start.0.saturating_sub(HANDLER_MAX) && is_nameless()
 }
 
 /// The parts of memory that were looked at for a thread: ends by starts.
@@ -133,11 +173,16 @@ impl Windows {
     }
 }
 
+/// The mapping of an address, of mappings in ascending order.
+fn mapping_at(mappings: &[Mapping], at: Va) -> Option<&Mapping> {
+    let next = mappings.partition_point(|m| m.start <= at);
+    mappings[..next].last().filter(|m| m.contains(at))
+}
+
 /// End of the stack that `sp` points into: the thread control block, if it lies above on the same
 /// mapping (that is where C libraries put it), else the end of the mapping.
 fn stack_end(mappings: &[Mapping], sp: Va, thread_pointer: Va) -> Option<u64> {
-    let next = mappings.partition_point(|m| m.start <= sp);
-    let mapping = mappings[..next].last().filter(|m| m.contains(sp) && m.read && m.write)?;
+    let mapping = mapping_at(mappings, sp).filter(|m| m.read && m.write)?;
     let end = if (sp.0..mapping.end.0).contains(&thread_pointer.0) { thread_pointer.0 } else { mapping.end.0 };
     Some(end.min(sp.0.saturating_add(STACK_MAX)) & !7)
 }

@@ -56,6 +56,8 @@ pub(crate) fn word(word: Word) -> u64 {
 /// A signal frame on a stack: where it is, and what it will restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalFrame {
+    /// Lowest address of the frame, or of the longest kind of frame that this may be.
+    pub start: Va,
     /// Address of the saved instruction pointer.
     pub ip_at: Va,
     /// The saved instruction pointer.
@@ -77,4 +79,7 @@ pub struct SignalFrame {
     pub frame_pointer: Va,
     /// Address of the `siginfo_t` of the signal, if the handler gets one.
     pub info_at: Option<Va>,
+    /// A word that the kernel writes in each frame and never reads: the number of an exception, or
+    /// `uc_link` where there is no such number. A handler may mark its frame there.
+    pub mark: u32,
 }

@@ -72,6 +72,9 @@ pub mod nr {
     pub const VFORK: u64 = u64::MAX;
 }
 
+/// Offset in `struct ucontext` of the word for [`DEALT_WITH`](sidestep_wire::signals::DEALT_WITH):
+/// `uc_link`.
+pub const UCONTEXT_MARK: usize = 8;
 /// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags,
 /// size (`stack_t`).
 pub const UCONTEXT_STACK: usize = 16;

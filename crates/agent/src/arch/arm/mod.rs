@@ -82,6 +82,9 @@ const SIGRETURN: u64 = 119;
 /// Offset in `struct ucontext` of the alternate signal stack when the signal came: address, flags,
 /// size (`stack_t`).
 pub const UCONTEXT_STACK: usize = 8;
+/// Offset of the number of the exception, which is the word for
+/// [`DEALT_WITH`](sidestep_wire::signals::DEALT_WITH).
+pub const UCONTEXT_MARK: usize = 20;
 /// Offset of the interrupted r0, behind three words of `uc_mcontext`.
 const UCONTEXT_REGISTERS: usize = 20 + 12;
 /// Offset of the interrupted frame pointer.

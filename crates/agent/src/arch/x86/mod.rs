@@ -81,6 +81,8 @@ pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 8 * 4;
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_REGISTERS + 16 * 4;
 /// Offset of the number of the exception, the 13th word.
 pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 12 * 4;
+/// Offset of the word for [`DEALT_WITH`](sidestep_wire::signals::DEALT_WITH).
+pub const UCONTEXT_MARK: usize = UCONTEXT_TRAPNO;
 /// Offset of `si_addr` in `siginfo_t`.
 pub const SI_ADDR: usize = 12;
 /// Distance from a `struct ucontext` down to the word at which the kernel has put the address of

@@ -77,6 +77,8 @@ pub const UCONTEXT_BX: usize = UCONTEXT_REGISTERS + 11 * 8;
 pub const UCONTEXT_FLAGS: usize = UCONTEXT_IP + 8;
 /// Offset of the number of the exception.
 pub const UCONTEXT_TRAPNO: usize = UCONTEXT_REGISTERS + 20 * 8;
+/// Offset of the word for [`DEALT_WITH`](sidestep_wire::signals::DEALT_WITH).
+pub const UCONTEXT_MARK: usize = UCONTEXT_TRAPNO;
 /// Offset of `si_addr` in `siginfo_t`.
 pub const SI_ADDR: usize = 16;
 /// Distance from a `struct ucontext` down to the word at which the kernel has put the address of

@@ -15,8 +15,10 @@ const FPSIMD_BEHIND_IP: u64 = 24;
 /// its `uc_mcontext` and the `siginfo_t` (`struct rt_sigframe`).
 const CONTEXT_BELOW_IP: u64 = 264 + 176;
 const INFO_BELOW_IP: u64 = CONTEXT_BELOW_IP + 128;
-/// From the start of `struct ucontext`: the alternate stack's address, flags and size, as they were
-/// when the signal was delivered; and the signal mask.
+/// From the start of `struct ucontext`: the link, which the kernel leaves empty; the alternate
+/// stack's address, flags and size, as they were when the signal was delivered; and the signal
+/// mask.
+const LINK: u64 = 8;
 const ALTERNATE: u64 = 16;
 const MASK: u64 = 40;
 const SS_DISABLE: u64 = 2;
@@ -53,6 +55,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, frame_pointer: Va) -> Vec<
         let runs = below.chain([frame_pointer.0]).any(is_record);
         let mask = word(context + MASK)? as u32;
         Some(SignalFrame {
+            start: Va(info_at),
             ip_at: Va(ip_at),
             ip: Va(word(ip_at)?),
             sp: Va(word(ip_at - 8)?),
@@ -61,6 +64,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, frame_pointer: Va) -> Vec<
             mask_copy: if runs { mask } else { !mask },
             frame_pointer: Va(saved[0]?),
             info_at: Some(Va(info_at)),
+            mark: word(context + LINK)? as u32,
         })
         .filter(|_| is_on_it)
     };

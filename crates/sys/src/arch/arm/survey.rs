@@ -12,9 +12,10 @@ const VFP: u64 = 288 << 32 | 0x5646_5001;
 const IWMMXT: [u64; 2] = [160 << 32 | 0x12ef_842a, 160 << 32 | 0xb00d_9ea2];
 const IWMMXT_LEN: u64 = 160;
 /// From the start of `struct ucontext` to parts of it, in bytes: the alternate stack's address,
-/// flags and size, as they were when the signal was delivered; the first 32 signals of the mask;
-/// registers; the mask; the records.
+/// flags and size, as they were when the signal was delivered; the number of an exception; the
+/// first 32 signals of the mask; registers; the mask; the records.
 const ALTERNATE: u64 = 8;
+const TRAP_NUMBER: u64 = 20;
 const OLD_MASK: u64 = 20 + 8;
 const SP: u64 = 32 + 4 * 13;
 const IP: u64 = 32 + 4 * 15;
@@ -64,6 +65,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
             _ => return None,
         };
         Some(SignalFrame {
+            start: Va(context.saturating_sub(INFO_LEN)),
             ip_at: Va(context + IP),
             ip: Va(word(context + IP)?.into()),
             sp: Va(word(context + SP)?.into()),
@@ -72,6 +74,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
             mask_copy: word(context + OLD_MASK)?,
             frame_pointer: Va(0),
             info_at,
+            mark: word(context + TRAP_NUMBER)?,
         })
     };
     let heads = stack.chunks_exact(8).enumerate();

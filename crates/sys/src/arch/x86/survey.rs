@@ -10,6 +10,7 @@ use super::super::SignalFrame;
 const ES: isize = -12;
 const DS: isize = -11;
 const SP: isize = -7;
+const TRAP_NUMBER: isize = -2;
 const CS: isize = 1;
 const SP_AT_SIGNAL: isize = 3;
 const SS: isize = 4;
@@ -20,6 +21,9 @@ const UCONTEXT: isize = -19;
 /// The address of the ucontext, for the handler.
 const UCONTEXT_AT: isize = UCONTEXT - 33;
 const INFO: isize = UCONTEXT - 32;
+/// The return address of the handler, below its three arguments. A frame of the old kind begins
+/// above.
+const RESTORER: isize = UCONTEXT_AT - 3;
 const MASK: isize = 8;
 /// The link of the ucontext, which the kernel leaves empty; then the alternate stack's address,
 /// flags and size, as they were when the signal was delivered.
@@ -75,6 +79,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
         };
         let (mask_copy, sp) = (word(OLD_MASK)?, Va(word(SP)?.into()));
         Some(SignalFrame {
+            start: behind(RESTORER),
             ip_at: at(ip),
             ip: Va(words[ip].into()),
             sp,
@@ -82,6 +87,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
             mask_at,
             mask_copy,
             info_at,
+            mark: word(TRAP_NUMBER)?,
             frame_pointer: Va(0),
         })
     };

@@ -20,8 +20,13 @@ const INFO_BEHIND_IP: u64 = MASK_BEHIND_IP + 8;
 /// flags and size, as they were when the signal was delivered.
 const ALT_BEHIND_IP: usize = 19;
 const SS_DISABLE: u64 = 2;
+/// Distance down to the return address of the handler, in front of `struct ucontext` and its two
+/// first words.
+const START_BELOW_IP: u64 = 8 * (ALT_BEHIND_IP as u64 + 2 + 1);
 /// Distance from the saved instruction pointer down to the saved rcx: … rcx, sp, ip …
 const CX_BELOW_IP: u64 = 16;
+/// Words from the selectors up to the number of the exception.
+const MARK_BEHIND_SELECTORS: usize = 2;
 /// Words from the selectors up to the second copy of the mask (`oldmask`).
 const MASK_BEHIND_SELECTORS: usize = 3;
 /// Words from the selectors down to the saved rcx.
@@ -51,6 +56,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
         .map(|i| {
             let ip_at = start.0 + (i as u64 - 2) * 8;
             SignalFrame {
+                start: Va(ip_at.saturating_sub(START_BELOW_IP)),
                 ip_at: Va(ip_at),
                 ip: Va(word(i - 2)),
                 sp: Va(word(i - 3)),
@@ -58,6 +64,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
                 mask_at: Va(ip_at + MASK_BEHIND_IP),
                 mask_copy: word(i + MASK_BEHIND_SELECTORS) as u32,
                 info_at: Some(Va(ip_at + INFO_BEHIND_IP)),
+                mark: word(i + MARK_BEHIND_SELECTORS) as u32,
                 frame_pointer: Va(0),
             }
         })
