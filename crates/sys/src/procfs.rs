@@ -86,6 +86,15 @@ pub fn read_short(path: &str) -> io::Result<String> {
     Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
+/// How often a thread has got a CPU: the third number in `/proc/PID/task/TID/schedstat`
+/// (Documentation/scheduler/sched-stats.rst in the kernel). `None`: the kernel does not count that,
+/// or the thread is gone.
+#[must_use]
+pub fn time_slices(pid: i32, tid: i32) -> Option<u64> {
+    let text = read_short(&format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(2)?.parse().ok().filter(|slices| *slices != 0)
+}
+
 /// The value behind `key:` in `/proc/PID/status`.
 pub fn status_field(status: &str, key: &str) -> Option<String> {
     let rest = status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;

@@ -10,6 +10,9 @@ use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
 
+/// How much longer a thread that may go on is waited for, until it has had a CPU at all.
+const NO_CPU_MAX: Duration = Duration::from_millis(10);
+
 impl Process {
     /// Is it stopped by a signal? Not if a tracer holds it.
     #[must_use]
@@ -21,16 +24,18 @@ impl Process {
 
 impl Stopped {
     /// Lets a thread go on for some time, also in a process that is suspended, which it stays
-    /// (ptrace(2), "Group-stop"). On a busy machine it may not get a CPU so soon. A thread that
-    /// ends meanwhile is none of [`Stopped::threads`] any more.
+    /// (ptrace(2), "Group-stop"). On a busy machine it takes longer until the thread has a CPU, and
+    /// it may get none. A thread that ends meanwhile is none of [`Stopped::threads`] any more.
     pub fn nudge(&mut self, tid: i32, time: Duration) -> Result<(), StopError> {
         let pid = self.process.pid();
         self.end_calls().map_err(|_| StopError::NoThread { pid, tid })?;
         let place = self.threads.iter().position(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
+        let slices = procfs::time_slices(pid, tid);
         ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
         self.threads.remove(place);
         *self.maps.borrow_mut() = None;
-        let stopped = self.run_until(tid, Instant::now() + time);
+        let has_run = || slices.is_none() || procfs::time_slices(pid, tid) != slices;
+        let stopped = self.run_until(tid, Instant::now() + time, has_run);
         if stopped.is_err() {
             self.process.stuck().borrow_mut().push(tid);
         }
@@ -44,11 +49,13 @@ impl Stopped {
         Ok(())
     }
 
-    /// Stops a thread again that goes on, at a time.
-    fn run_until(&mut self, tid: i32, deadline: Instant) -> Result<(), StopError> {
+    /// Stops a thread again that goes on, at a time; later, if it has not run by then.
+    fn run_until(&mut self, tid: i32, deadline: Instant, has_run: impl Fn() -> bool) -> Result<(), StopError> {
         loop {
-            match deadline.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => break,
+            let now = Instant::now();
+            match deadline.saturating_duration_since(now) {
+                Duration::ZERO if has_run() || now > deadline + NO_CPU_MAX => break,
+                Duration::ZERO => std::thread::sleep(RETURN_TIME),
                 left if left < RETURN_TIME => std::hint::spin_loop(),
                 _ => std::thread::sleep(RETURN_TIME),
             }

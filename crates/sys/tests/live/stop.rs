@@ -1,9 +1,10 @@
 //! Stopping and resuming.
 
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use sidestep_sys::{OpenError, Process, StopError};
+use sidestep_sys::{OpenError, Process, StopError, Stopped};
 
 use crate::target::{Build, SYSCALL, Target, kill};
 
@@ -147,6 +148,34 @@ fn a_suspended_process_stays_suspended() {
     let stopped = process.stop().unwrap();
     kill(target.pid(), "CONT");
     stopped.resume().unwrap();
+    target.finish_well();
+}
+
+/// A thread got a few microseconds, in which others had the CPU, and stood where it had stood.
+#[test]
+fn a_thread_got_no_cpu_while_it_was_let_go_on() {
+    let target = Target::start(Build::Worker, &["sums", "1"]);
+    let mut others: Vec<_> = (0..3)
+        .map(|_| Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap())
+        .collect();
+    let process = Process::open(target.pid()).unwrap();
+    let pin = ["-a", "-p", "-c", "0", &target.pid().to_string()];
+    assert!(Command::new("taskset").args(pin).stdout(Stdio::null()).status().unwrap().success());
+    let mut stopped = process.stop().unwrap();
+    let adds = stopped.threads().iter().map(|thread| thread.tid).find(|tid| *tid != target.pid()).unwrap();
+    let place = |stopped: &Stopped| stopped.threads().iter().find(|thread| thread.tid == adds).unwrap().regs;
+    let mut went_on = 0;
+    for _ in 0..40 {
+        let before = place(&stopped);
+        stopped.nudge(adds, Duration::from_micros(4)).unwrap();
+        went_on += u32::from(format!("{:?}", place(&stopped)) != format!("{before:?}"));
+    }
+    stopped.resume().unwrap();
+    for other in &mut others {
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+    assert!(went_on > 20, "{went_on} of 40");
     target.finish_well();
 }
 
