@@ -41,7 +41,7 @@ pub fn no_stack_was_left_to_attach_with() {
 
 /// A frame of a signal stays on the stack when its handler has returned. A thread that waits in a
 /// function with a large buffer seemed to be in that handler for as long as it waits, and memory
-/// stayed.
+/// was left behind.
 #[test]
 pub fn a_frame_of_a_fault_that_was_long_over_kept_memory() {
     let Some(path) = target("stale") else { return };
@@ -61,7 +61,7 @@ pub fn a_frame_of_a_fault_that_was_long_over_kept_memory() {
 }
 
 /// The frame of a handler without information about its signal lies where a frame of ours was a
-/// moment before, and the kernel writes only a part of it anew. Its address is in a detour.
+/// moment before, and the kernel writes only a part of it anew. On x86 its address is in a detour.
 #[test]
 pub fn a_frame_where_one_of_ours_had_been_was_taken_for_ours() {
     let Some(path) = target("stale") else { return };

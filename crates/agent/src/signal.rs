@@ -27,8 +27,8 @@ pub const SIG_DFL: u64 = 0;
 /// No action.
 pub const SIG_IGN: u64 = 1;
 
-/// Gives the address of the program's handler to jump to; 0 = return. `back` is where the stub has
-/// the return address, where that is in a register.
+/// Gives the address of the program's handler to jump to; 0 = return, and the frame is marked
+/// ([`DEALT_WITH`]). `back` is where the stub has the return address, where that is in a register.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`, and `back` is

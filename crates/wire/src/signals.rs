@@ -30,8 +30,8 @@ pub const fn set_of(signal: i32) -> u64 {
 }
 
 /// What our handler writes into the frame of a signal that it has dealt with by itself, before it
-/// returns. On a stack that nobody has written to since, the frame stays: it is none that a thread
-/// will return through.
+/// returns. On a stack that nobody has written to since, the frame stays, but no thread will return
+/// through it.
 ///
 /// The word is one that the kernel writes in each new frame, of every handler, and never reads: the
 /// number of an exception, which is small, or `uc_link`, which is 0 (`setup_rt_frame` in the

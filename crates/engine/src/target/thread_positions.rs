@@ -22,7 +22,7 @@ const MORE_THREADS: u64 = 16;
 const FRAME_MIN: u64 = 512;
 /// More bytes than a signal frame has from its start to its end.
 const FRAME_MAX: u64 = 64 << 10;
-/// More bytes than our handler has below the frame of its signal.
+/// More bytes than our handler uses below the frame of its signal.
 const HANDLER_MAX: u64 = 16 << 10;
 /// Offset of `si_addr` in `siginfo_t`: behind three numbers, aligned as an address.
 const SI_ADDR: u64 = 12u64.next_multiple_of(size_of::<arch::Word>() as u64);
@@ -72,7 +72,8 @@ impl Position {
 /// found interrupted.
 ///
 /// Frames may be made up. More of them than a program has, or more bytes of stacks, are an error: a
-/// position that is left out would be a thread in memory that is gone.
+/// position that is left out would be a thread in memory that is gone. What is left of frames of
+/// our handler is left out, where nothing is on the way back through it ([`DEALT_WITH`]).
 pub(crate) fn positions(stopped: &Stopped, mappings: &[Mapping]) -> Result<Vec<Position>, SessionError> {
     look(stopped, mappings, |_| ())
 }
@@ -242,6 +243,66 @@ pub(crate) fn move_back(stopped: &mut Stopped, position: &Position, to: Va) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A frame at an address, that one has interrupted with this stack pointer.
+    fn frame(start: u64, sp: u64, mark: u32) -> Position {
+        let frame = SignalFrame {
+            start: Va(start),
+            ip_at: Va(start + 176),
+            ip: AGENT,
+            sp: Va(sp),
+            call_at: None,
+            mask_at: Va(0),
+            mask_copy: 0,
+            frame_pointer: Va(0),
+            info_at: None,
+            mark,
+        };
+        Position { place: Place::SignalFrame { tid: 1, frame }, ip: AGENT }
+    }
+
+    const AGENT: Va = Va(0x5000_0000);
+    const LIBRARY: Va = Va(0x6000_0000);
+
+    /// How many positions are left of a thread at an address.
+    fn left(ip: Va, sp: u64, frames: &[Position]) -> usize {
+        let code = |start: Va, name: &str| Mapping {
+            start,
+            end: start.offset(0x1000),
+            read: true,
+            write: false,
+            exec: true,
+            offset: 0,
+            inode: 0,
+            name: name.into(),
+        };
+        let mut all = vec![Position { place: Place::Thread { tid: 1 }, ip }];
+        all.extend(frames);
+        drop_remains(&[code(AGENT, ""), code(LIBRARY, "/lib/c.so")], &mut all, (0, Va(sp)));
+        all.len()
+    }
+
+    #[test]
+    fn a_frame_that_our_handler_has_dealt_with_counts_on_the_way_back_through_it() {
+        let (start, remains) = (0x8000, [frame(0x8000, 0x9000, DEALT_WITH)]);
+        assert_eq!(left(LIBRARY, start - 0x100, &remains), 1);
+        assert_eq!(left(LIBRARY, start - 0x100, &[frame(start, 0x9000, 14)]), 2);
+        // At the system call that ends the handler; in the handler; elsewhere in the agent.
+        assert_eq!(left(LIBRARY, start + 8, &remains), 2);
+        assert_eq!(left(AGENT, start - 0x100, &remains), 2);
+        assert_eq!(left(AGENT, start - HANDLER_MAX - 8, &remains), 1);
+        assert_eq!(left(AGENT, start + 0x100, &remains), 1);
+    }
+
+    #[test]
+    fn what_a_frame_has_interrupted_may_be_on_the_way_back_through_another_one() {
+        let outer = frame(0x8000, 0x9000, DEALT_WITH);
+        let inner = |mark| frame(0x6000, 0x7f00, mark);
+        // The program's handler waits far below, after it has interrupted ours.
+        assert_eq!(left(LIBRARY, 0x1000, &[inner(0), outer]), 3);
+        assert_eq!(left(LIBRARY, 0x1000, &[inner(DEALT_WITH), outer]), 1);
+        assert_eq!(left(AGENT, 0x5f00, &[inner(DEALT_WITH), outer]), 3);
+    }
 
     #[test]
     fn a_part_ends_inside_the_next_one() {

@@ -208,7 +208,7 @@ impl Stopped {
     }
 
     /// The process of a thread that was told to stop.
-    fn process_of(&self, tid: i32) -> i32 {
+    pub(super) fn process_of(&self, tid: i32) -> i32 {
         self.strangers.get(&tid).copied().unwrap_or(self.process.pid())
     }
 

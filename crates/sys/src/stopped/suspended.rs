@@ -10,8 +10,10 @@ use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
 
-/// How much longer a thread that may go on is waited for, until it has had a CPU at all.
+/// How much longer to wait for a thread that has not had a CPU yet.
 const NO_CPU_MAX: Duration = Duration::from_millis(10);
+/// How often that is looked at.
+const LOOK_TIME: Duration = Duration::from_micros(10);
 
 impl Process {
     /// Is it stopped by a signal? Not if a tracer holds it.
@@ -30,12 +32,11 @@ impl Stopped {
         let pid = self.process.pid();
         self.end_calls().map_err(|_| StopError::NoThread { pid, tid })?;
         let place = self.threads.iter().position(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
-        let slices = procfs::time_slices(pid, tid);
+        let mut slices = self.time_slices(tid);
         ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
         self.threads.remove(place);
         *self.maps.borrow_mut() = None;
-        let has_run = || slices.is_none() || procfs::time_slices(pid, tid) != slices;
-        let stopped = self.run_until(tid, Instant::now() + time, has_run);
+        let stopped = self.run_until(tid, Instant::now() + time, &mut slices);
         if stopped.is_err() {
             self.process.stuck().borrow_mut().push(tid);
         }
@@ -49,13 +50,20 @@ impl Stopped {
         Ok(())
     }
 
-    /// Stops a thread again that goes on, at a time; later, if it has not run by then.
-    fn run_until(&mut self, tid: i32, deadline: Instant, has_run: impl Fn() -> bool) -> Result<(), StopError> {
+    /// As [`procfs::time_slices`].
+    fn time_slices(&self, tid: i32) -> Option<u64> {
+        procfs::time_slices(self.process_of(tid), tid)
+    }
+
+    /// Stops a thread again that goes on, at a time; later, if it has had no CPU by then. `slices`:
+    /// how often it had had one when it stood.
+    fn run_until(&mut self, tid: i32, deadline: Instant, slices: &mut Option<u64>) -> Result<(), StopError> {
         loop {
             let now = Instant::now();
             match deadline.saturating_duration_since(now) {
-                Duration::ZERO if has_run() || now > deadline + NO_CPU_MAX => break,
-                Duration::ZERO => std::thread::sleep(RETURN_TIME),
+                Duration::ZERO if slices.is_none() || self.time_slices(tid) != *slices => break,
+                Duration::ZERO if now > deadline + NO_CPU_MAX => break,
+                Duration::ZERO => std::thread::sleep(LOOK_TIME),
                 left if left < RETURN_TIME => std::hint::spin_loop(),
                 _ => std::thread::sleep(RETURN_TIME),
             }
@@ -64,6 +72,7 @@ impl Stopped {
                 // In a suspended process the stop that was asked for comes behind the one that was
                 // found.
                 Some(Event::Stop) => {
+                    *slices = self.time_slices(tid);
                     ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
                 }
                 Some(event) if self.on_event(tid, event, &mut 0)? => return Ok(()),
