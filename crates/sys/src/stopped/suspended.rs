@@ -10,9 +10,7 @@ use crate::process::Process;
 use crate::procfs;
 use crate::ptrace::{self, Event};
 
-/// How much longer to wait for a thread that has not had a CPU yet.
-const NO_CPU_MAX: Duration = Duration::from_millis(10);
-/// How often that is looked at.
+/// How often to look whether a thread has had a CPU yet.
 const LOOK_TIME: Duration = Duration::from_micros(10);
 
 impl Process {
@@ -55,14 +53,15 @@ impl Stopped {
         procfs::time_slices(self.process_of(tid), tid)
     }
 
-    /// Stops a thread again that goes on, at a time; later, if it has had no CPU by then. `slices`:
-    /// how often it had had one when it stood.
+    /// Stops a thread again that goes on, at a time; later, if it has had no CPU by then: it needs
+    /// one to stop, too, so that makes no pause longer. `slices`: how often it had had one when it
+    /// stood.
     fn run_until(&mut self, tid: i32, deadline: Instant, slices: &mut Option<u64>) -> Result<(), StopError> {
         loop {
             let now = Instant::now();
             match deadline.saturating_duration_since(now) {
                 Duration::ZERO if slices.is_none() || self.time_slices(tid) != *slices => break,
-                Duration::ZERO if now > deadline + NO_CPU_MAX => break,
+                Duration::ZERO if now > deadline + self.timeout => break,
                 Duration::ZERO => std::thread::sleep(LOOK_TIME),
                 left if left < RETURN_TIME => std::hint::spin_loop(),
                 _ => std::thread::sleep(RETURN_TIME),
