@@ -146,7 +146,10 @@ fn maps_of_all_kinds_count_exactly() {
             assert_eq!(values(&report, "all_calls"), BTreeMap::from([(0, 4000)]));
             assert_eq!(values(&report, "by_rest_per_cpu"), rests);
             assert_eq!(entries(&report, "all_calls").len(), 4, "one value per thread: {}", report.0);
-            assert_eq!(values(&report, "recent").len(), 16);
+            // Full, but for what each of the other three threads may have dropped for a key that
+            // somebody else has put there meanwhile.
+            let recent = values(&report, "recent").len();
+            assert!((13..=16).contains(&recent), "{recent} of at most 16 keys: {}", report.0);
         }
         program.finish().ok();
     }
