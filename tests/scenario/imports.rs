@@ -124,11 +124,13 @@ fn tests_pass_and_fail() {
         )],
     );
     let output = folder.run("t.bt", &["--test", "-f", "json"]);
-    let line = output.stdout.trim_end();
     assert_eq!(output.code(), 1, "{output}");
-    assert!(line.starts_with("{\"type\": \"test_result\", \"data\": {\"good\": {\"duration\": "), "{output}");
-    assert!(line.contains("\"passed\": true, \"output\": \"1\\n\"}, \"bad\": {"), "{output}");
-    assert!(line.ends_with("\"passed\": false, \"output\": \"2\\n\"}}}"), "{output}");
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    for (line, name, passed, printed) in [(0, "good", true, 1), (1, "bad", false, 2)] {
+        let start = format!("{{\"type\": \"test_result\", \"data\": {{\"{name}\": {{\"duration\": ");
+        let end = format!("\"passed\": {passed}, \"output\": \"{printed}\\n\"}}}}}}");
+        assert!(lines[line].starts_with(&start) && lines[line].ends_with(&end), "{output}");
+    }
     let output = folder.run("t.bt", &["--test"]);
     let plain: String = output.stdout.replace("\x1b[32m", "").replace("\x1b[31m", "").replace("\x1b[0m", "");
     let lines: Vec<&str> = plain.lines().map(|line| line.split(" (").next().unwrap_or(line)).collect();

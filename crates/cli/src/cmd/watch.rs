@@ -114,7 +114,7 @@ impl End {
 }
 
 /// How long a command that was told to end may take.
-const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
 
 /// How often losses are looked for; counts are sums over all threads, so not at every tick.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
@@ -401,7 +401,7 @@ impl Watch<'_> {
 }
 
 /// As a shell has it.
-fn killed(signal: i32) -> ExitCode {
+pub fn killed(signal: i32) -> ExitCode {
     ExitCode::from((128 + signal) as u8)
 }
 

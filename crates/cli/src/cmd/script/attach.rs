@@ -31,7 +31,13 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
         [_, language, _] => return Err(anyhow!("the language '{language}' of {} is not known", point.text())),
         _ => return Err(anyhow!("{} is no attach point", point.text())),
     };
-    let text = if quoted && !regexp { format!("{object}:\"{function}\"") } else { format!("{object}:{function}") };
+    // A number is an address.
+    let address: Option<u64> = if quoted || regexp { None } else { function.parse().ok() };
+    let text = match address {
+        Some(address) => format!("{object}:{address:#x}"),
+        None if quoted && !regexp => format!("{object}:\"{function}\""),
+        None => format!("{object}:{function}"),
+    };
     let mut parsed = pattern::parse(&text, regexp).map_err(|message| anyhow!(message))?;
     if let (FuncPattern::Name(name), true) = (&mut parsed.func, quoted) {
         function.clone_into(name);

@@ -1,6 +1,7 @@
 //! A script of the bpftrace language: read, checked, run.
 
 mod attach;
+mod command;
 mod fmt;
 mod list;
 mod nowhere;

@@ -51,12 +51,11 @@ pub fn test(script: &mut Script, maps: Maps<'_>, sink: &mut Sink) -> anyhow::Res
     }
     let failed: Vec<&Test> = done.iter().filter(|test| !test.passed).collect();
     if sink.json() {
-        let data = done.iter().map(|test| {
+        for test in &done {
             let (duration, passed) = (test.took.as_nanos().to_string(), test.passed.to_string());
             let members = [("duration", duration), ("passed", passed), ("output", json::string(&test.output))];
-            (&test.name, json::object(members))
-        });
-        sink.line(&json::line("test_result", json::object(data)))?;
+            sink.line(&json::line("test_result", json::object([(&test.name, json::object(members))])))?;
+        }
     } else {
         sink.text(&format!("{} {} ran.\n", green("[==========]"), count(done.len())))?;
         sink.text(&format!("{} {}.\n", green("[  PASSED  ]"), count(done.len() - failed.len())))?;

@@ -12,6 +12,7 @@ use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::{Compiled, Probe};
 
+use super::command::{Command, PERIOD};
 use super::nowhere::Nowhere;
 use super::run::Script;
 use super::{Source, Tool as ScriptTool, attach, selftest};
@@ -81,10 +82,8 @@ pub fn run(
     if !needs_target {
         if !flags.target.pid.is_empty() {
             sink.note("the script probes nothing: the target is left alone");
-        } else if flags.target.cmd.is_some() {
-            sink.note("the script probes nothing: the command is not started");
         }
-        return alone(flags, &mut script, local.maps(), losses, &mut sink, compiled.probes.len());
+        return alone(flags, &mut script, local.maps(), losses, &mut sink, &compiled);
     }
     let (mut bundle, requests, probes) = attach::bundle(&compiled, regexp)?;
     script.begin(local.maps(), &mut sink)?;
@@ -208,22 +207,42 @@ fn alone(
     maps: Maps<'_>,
     mut losses: Losses,
     sink: &mut Sink,
-    probes: usize,
+    compiled: &Compiled,
 ) -> anyhow::Result<ExitCode> {
-    let signals = Signals::install(false)?;
+    let words = match flags.target.target() {
+        Target::Command(words) if !words.is_empty() => Some(words),
+        _ => None,
+    };
+    let signals = Signals::install(words.is_some())?;
     outlet::start()?;
-    script.started(probes, false, sink)?;
+    script.started(compiled.probes.len(), false, sink)?;
     script.begin(maps, sink)?;
+    sink.flush()?;
+    let words = words.filter(|_| script.exit.is_none());
+    let mut command = words.map(|words| Command::start(&words)).transpose()?;
+    if let Some(command) = &command {
+        command.tell(compiled.command, maps);
+    }
     script.start_intervals();
     let end = flags.more.duration.map(|duration| Instant::now() + duration);
     let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-    // A script of `begin` and `end` alone has nothing to wait for.
-    while script.waits() && left() > Duration::ZERO {
+    let mut signal = None;
+    loop {
+        let goes_on = match &mut command {
+            Some(command) => script.exit.is_none() && !command.has_ended()?,
+            // A script of `begin` and `end` alone has nothing to wait for.
+            None => script.waits(),
+        };
+        if !goes_on || left() == Duration::ZERO {
+            break;
+        }
         losses.look_local(maps, sink)?;
         sink.flush()?;
-        let wait = script.until_interval().unwrap_or(Duration::from_secs(3600)).min(left());
+        let longest = if command.is_some() { PERIOD } else { Duration::from_secs(3600) };
+        let wait = script.until_interval().unwrap_or(longest).min(longest).min(left());
         let is_read = !outlet::is_full();
-        if signals.wait(if is_read { wait } else { watch::UNREAD_PERIOD }).is_some() {
+        signal = signals.wait(if is_read { wait } else { watch::UNREAD_PERIOD });
+        if signal.is_some() {
             break;
         }
         match is_read {
@@ -239,7 +258,8 @@ fn alone(
     sink.end()?;
     outlet::drain(&signals);
     sink.end()?;
-    Ok(script.status(ExitCode::SUCCESS))
+    let ended = command.map(|command| command.status(script.exit.is_some(), signal, &signals)).transpose()?;
+    Ok(script.status(ended.unwrap_or(ExitCode::SUCCESS)))
 }
 
 /// A script with a target.
@@ -305,6 +325,11 @@ impl Tool for Running<'_> {
         };
         let probes = counted(session, is_static);
         let more_may_come = !session.awaited().is_empty();
+        if probes + own == 0 && !more_may_come && self.script.layout.is_none() {
+            sink.warn("ERROR: Attachment failed for all probes.");
+            self.script.exit = Some(1);
+            return Ok(());
+        }
         self.script.started(probes + heading, more_may_come, sink)?;
         self.script.start_intervals();
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use sidestep_engine::{Entry, Maps, Value};
 use sidestep_lang::script::checked::Map;
 use sidestep_lang::script::lower::is_array;
-use sidestep_lang::script::types::Content;
+use sidestep_lang::script::types::{Content, Type};
 
 use super::hist::{self, Row};
 use super::series::Series;
@@ -136,7 +136,8 @@ impl Printer {
     pub fn json(&self, print: Print, title: &str, maps: Maps<'_>, names: &mut Names) -> Option<String> {
         let shape = &self.maps[print.map];
         let lines = self.lines(print, maps, names);
-        if lines.is_empty() && (print.at_end || shape.keys.is_empty()) {
+        let is_series = matches!(shape.content, Content::Tseries { .. }) && shape.keys.is_empty();
+        if lines.is_empty() && (print.at_end || !is_series) {
             return None;
         }
         let kind = match shape.content {
@@ -155,6 +156,7 @@ impl Printer {
         };
         let value = match lines.first() {
             Some(line) if shape.keys.is_empty() => data(&line.cell),
+            None if is_series => json::array([]),
             _ => json::object(lines.iter().map(|line| {
                 let keys: Vec<String> = line.keys.iter().map(Shown::key).collect();
                 (keys.join(","), data(&line.cell))
@@ -175,15 +177,18 @@ impl Printer {
         let keyed = !shape.keys.is_empty();
         let mut lines = Vec::new();
         for entry in maps.entries(self.index[map]) {
-            if !keyed
-                && !self.is_set(map, &entry)
-                && (at_end || !matches!(shape.content, Content::Count | Content::Sum { .. }))
-            {
+            if !keyed && !self.is_set(map, &entry) && (at_end || !has_zero(&shape.content)) {
                 continue;
             }
             let keys = names.parts(&shape.keys, &entry.key, maps);
             let (cell, rank) = self.cell(map, &entry, div, maps, names);
             lines.push(Line { keys, cell, rank });
+        }
+        // Not an array: there is no entry yet.
+        if let (Content::Min { .. } | Content::Max { .. }, false, true, false) =
+            (&shape.content, keyed, lines.is_empty(), at_end)
+        {
+            lines.push(Line { keys: Vec::new(), cell: Cell::Value(Shown::Int(0)), rank: 0 });
         }
         // All keys have the same end.
         let last =
@@ -263,6 +268,25 @@ impl Printer {
             Content::Lhist { min, max, step } => (Cell::Rows(hist::linear(&words, *min, *max, *step)), total(&words)),
             Content::Value(_) | Content::Tseries { .. } => plain(0),
         }
+    }
+}
+
+/// Is there a value that a map without keys has before it gets one?
+fn has_zero(content: &Content) -> bool {
+    fn is_plain(ty: &Type) -> bool {
+        match ty {
+            Type::Int { .. } | Type::Pointer(_) | Type::Enum(_) | Type::Data { .. } => true,
+            Type::Text(_) | Type::Bytes(_) | Type::List(_) => true,
+            Type::Tuple(parts) => parts.iter().all(is_plain),
+            // The number 0 is a probe, a user or a time, too.
+            Type::None | Type::Stack(_) | Type::Symbol | Type::Probe { .. } => false,
+            Type::User | Type::Meaning(_) | Type::Time(_) => false,
+        }
+    }
+    match content {
+        Content::Value(ty) => is_plain(ty),
+        Content::Hist { .. } | Content::Lhist { .. } | Content::Tseries { .. } => false,
+        _ => true,
     }
 }
 

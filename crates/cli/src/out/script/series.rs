@@ -131,12 +131,11 @@ impl Series {
         out
     }
 
-    /// As bpftrace's JSON has it.
+    /// As bpftrace's JSON has it: intervals without a value are left out.
     pub fn json(&self) -> String {
-        json::array(self.rows().into_iter().map(|(start, value)| {
-            let value = value.map_or("null".to_owned(), |value| value.to_string());
+        json::array(self.rows().into_iter().filter_map(|(start, value)| {
             let start = json::string(&self.moment("%Y-%m-%d %H:%M:%S", start, 9));
-            json::object([("interval_start", start), ("value", value)])
+            Some(json::object([("interval_start", start), ("value", value?.to_string())]))
         }))
     }
 

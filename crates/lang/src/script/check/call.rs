@@ -117,6 +117,7 @@ impl Checker<'_> {
                 }
                 Ok(Value { ty: Type::Time(format), kind: ValueKind::Shown(Box::new(time)) })
             }
+            "config" if args.is_empty() => Ok(self.all_told()),
             "ustack" => self.ustack_call(args, span),
             "uaddr" => self.uaddr(args, span),
             "bswap" => self.bswap(args, span),
@@ -318,7 +319,11 @@ impl Checker<'_> {
 
     /// Notes a call that changes something.
     pub(super) fn needs_unsafe(&mut self, name: &str, span: Span) {
-        let message = format!("{name}() is an unsafe function being used in safe mode");
+        // In bpftrace this one is a macro of its library, which says so itself.
+        let message = match name {
+            "write_user" => format!("{name}() is unsafe. To use you need the --unsafe flag"),
+            _ => format!("{name}() is an unsafe function being used in safe mode"),
+        };
         self.out.unsafe_calls.push(Diagnostic::error(span, message).hint("add --unsafe"));
     }
 

@@ -26,7 +26,7 @@ impl Checker<'_> {
         Ok(Op::Override(result))
     }
 
-    /// `write_user(address, value, bytes)`: whether it was written.
+    /// `write_user(address, value, bytes)`: whether it was written. Of a pointer, what is there is.
     pub(super) fn write_user(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("write_user", args, 3, 3, span)?;
         if self.points.iter().any(|point| !point.provider.has_target()) {
@@ -36,13 +36,17 @@ impl Checker<'_> {
         let address = self.int_argument("write_user", &args[0])?;
         let value = self.expr(&args[1])?;
         let most = match &value.ty {
+            // What is there is written, as in bpftrace: `&$x`.
+            Type::Pointer(_) => WRITTEN,
             ty if ty.is_int() => 8,
             // Zeros are behind them.
             Type::Text(_) | Type::Bytes(_) => WRITTEN,
             Type::Data { size, .. } => WRITTEN.min(*size as u64),
             ty => {
                 let kind = ty.kind();
-                let message = format!("write_user() writes integers, strings, buffers and records ({kind} provided)");
+                let message = format!(
+                    "write_user() writes integers, strings, buffers, records and what a pointer leads to ({kind} provided)"
+                );
                 return self.error(args[1].span, message);
             }
         };

@@ -469,9 +469,13 @@ fn known_texts(op: BinaryOp, a: &ValueKind, b: &ValueKind) -> Option<Value> {
     Some(truth(ValueKind::Int(holds.into())))
 }
 
-/// `config`, by either name.
-fn is_config(of: &Expr) -> bool {
-    matches!(&of.kind, ExprKind::Ident(name) if name == "config" || name == "__builtin_config")
+/// `config`, by either name, or written as a call.
+pub(super) fn is_config(of: &Expr) -> bool {
+    match &of.kind {
+        ExprKind::Ident(name) => name == "config" || name == "__builtin_config",
+        ExprKind::Call(name, args) => name == "config" && args.is_empty(),
+        _ => false,
+    }
 }
 
 /// What `&$x` and `&@m` are the address of.

@@ -6,7 +6,7 @@ use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::Type;
 use super::counted::Counted;
-use super::expr::int;
+use super::expr::{int, is_config};
 use super::memory::{Base, Place, plus, times};
 use super::{Checker, Checking};
 
@@ -25,7 +25,8 @@ impl Checker<'_> {
         Ok(Some(match &expr.kind {
             ExprKind::Member(of, name) => match &of.kind {
                 ExprKind::Ident(word) if word == "args" => self.argument(name, of.span.to(expr.span))?,
-                ExprKind::Ident(word) if word == "self" || word == "config" => return Ok(None),
+                ExprKind::Ident(word) if word == "self" => return Ok(None),
+                _ if is_config(of) => return Ok(None),
                 _ if name.starts_with(|c: char| c.is_ascii_digit()) => return Ok(None),
                 _ => return self.member(of, name, expr.span),
             },

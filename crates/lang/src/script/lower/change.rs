@@ -22,12 +22,24 @@ impl Lower<'_, '_> {
         let address = self.stack(8);
         self.int(to);
         self.out.put(Reg::R10, address, Reg::R0);
-        let from = self.written(value, len);
+        let (failed, end) = (self.out.label(), self.out.label());
+        let from = match &value.ty {
+            Type::Pointer(_) => {
+                let at = At::Scratch(self.scratch(len));
+                self.int(value);
+                self.out.mov(Reg::R3, Reg::R0);
+                self.address(Reg::R1, at);
+                self.out.mov_imm(Reg::R2, len as i32);
+                self.out.call(helper::READ_USER);
+                self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
+                at
+            }
+            _ => self.written(value, len),
+        };
         self.out.load(Size::Dw, Reg::R1, Reg::R10, address);
         self.address(Reg::R2, from);
         self.out.mov_imm(Reg::R3, len as i32);
         self.out.call(helper::WRITE_USER);
-        let (failed, end) = (self.out.label(), self.out.label());
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
         self.out.mov_imm(Reg::R0, 1);
         self.out.goto(end);
