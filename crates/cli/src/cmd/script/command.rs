@@ -16,47 +16,66 @@ use crate::signals::{self, Signals};
 /// How often to look whether it has ended.
 pub const PERIOD: Duration = Duration::from_millis(20);
 
-/// A command that runs.
-pub struct Command(Child);
+/// A command that runs. It is told to end if nobody waits for it: something has failed.
+pub struct Command(Option<Child>);
 
 impl Command {
     /// Starts it: the program and its arguments.
     pub fn start(words: &[OsString]) -> anyhow::Result<Command> {
         let (program, args) = words.split_first().context("-c: the command is empty")?;
         let started = std::process::Command::new(program).args(args).spawn();
-        Ok(Command(started.with_context(|| format!("cannot run {}", Path::new(program).display()))?))
+        Ok(Command(Some(started.with_context(|| format!("cannot run {}", Path::new(program).display()))?)))
     }
 
     /// Tells a script its pid, by the map that `cpid` reads.
     pub fn tell(&self, map: usize, maps: Maps<'_>) {
-        let pid = u64::from(self.0.id()).to_ne_bytes().to_vec();
+        let pid = u64::from(self.0.as_ref().map_or(0, Child::id)).to_ne_bytes().to_vec();
         maps.insert(map, &Entry { key: 0u32.to_ne_bytes().to_vec(), value: Value::One(pid) });
     }
 
     /// Has it ended?
     pub fn has_ended(&mut self) -> io::Result<bool> {
-        Ok(self.0.try_wait()?.is_some())
+        self.0.as_mut().map_or(Ok(true), |child| Ok(child.try_wait()?.is_some()))
     }
 
     /// Waits for its end, with its exit status. `ends`: the script has called `exit()`, and the
     /// command is to end, too. A Ctrl-C in a terminal reaches the command, too, but a SIGTERM only
-    /// us, so it is handed on, as is a SIGHUP.
-    pub fn status(mut self, ends: bool, by: Option<i32>, signals: &Signals) -> io::Result<ExitCode> {
-        let handed_on = by.filter(|signal| [libc::SIGTERM, libc::SIGHUP].contains(signal));
-        let deadline = Instant::now() + GRACE;
-        if let Some(status) = self.0.try_wait()? {
+    /// us, so it is handed on, as is a SIGHUP. A signal while we wait kills a command that was told
+    /// to end, and so does the end of the time that it has after `exit()`; any other command goes
+    /// on alone. `hurry`: such a signal has come.
+    pub fn status(mut self, ends: bool, by: Option<i32>, hurry: bool, signals: &Signals) -> io::Result<ExitCode> {
+        let Some(mut child) = self.0.take() else { return Ok(ExitCode::SUCCESS) };
+        if let Some(status) = child.try_wait()? {
             return Ok(code(status));
         }
-        if let Some(signal) = handed_on.or(ends.then_some(libc::SIGTERM)) {
-            signals::send(self.0.id() as i32, signal);
+        let handed_on = by.filter(|signal| [libc::SIGTERM, libc::SIGHUP].contains(signal));
+        let told = handed_on.or(ends.then_some(libc::SIGTERM));
+        if let Some(signal) = told {
+            signals::send(child.id() as i32, signal);
         }
+        let deadline = ends.then(|| Instant::now() + GRACE);
+        let mut signal = by.filter(|_| hurry);
         loop {
-            if let Some(status) = self.0.try_wait()? {
+            if let Some(status) = child.try_wait()? {
                 return Ok(code(status));
             }
-            let is_late = (ends || handed_on.is_some()) && Instant::now() > deadline;
-            if signals.wait(PERIOD).is_some() || is_late {
-                self.0.kill()?;
+            let is_late = deadline.is_some_and(|deadline| Instant::now() > deadline);
+            match (told, signal) {
+                // It may be another user's.
+                (Some(_), signal) if signal.is_some() || is_late => drop(child.kill()),
+                (None, Some(signal)) => return Ok(killed(signal)),
+                _ => {}
+            }
+            signal = signals.wait(PERIOD);
+        }
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            if matches!(child.try_wait(), Ok(None)) {
+                signals::send(child.id() as i32, libc::SIGTERM);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A run of a script, from its flags to its exit status.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -209,25 +210,30 @@ fn alone(
     sink: &mut Sink,
     compiled: &Compiled,
 ) -> anyhow::Result<ExitCode> {
-    let words = match flags.target.target() {
-        Target::Command(words) if !words.is_empty() => Some(words),
-        _ => None,
-    };
+    // Not what is behind `--`: these are the script's parameters, as it probes nothing.
+    let words = flags.target.cmd.as_ref().map(|words| words.0.iter().map(OsString::from).collect::<Vec<_>>());
     let signals = Signals::install(words.is_some())?;
     outlet::start()?;
     script.started(compiled.probes.len(), false, sink)?;
     script.begin(maps, sink)?;
-    sink.flush()?;
-    let words = words.filter(|_| script.exit.is_none());
-    let mut command = words.map(|words| Command::start(&words)).transpose()?;
+    let mut signal = None;
+    let mut command = None;
+    if let (Some(words), None) = (words, script.exit) {
+        // What `begin` has printed comes before what the command prints.
+        sink.flush()?;
+        let is_written = outlet::drain(&signals);
+        signal = signals.wait(Duration::ZERO).or((!is_written).then_some(libc::SIGINT));
+        if signal.is_none() {
+            command = Some(Command::start(&words)?);
+        }
+    }
     if let Some(command) = &command {
         command.tell(compiled.command, maps);
     }
     script.start_intervals();
     let end = flags.more.duration.map(|duration| Instant::now() + duration);
     let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-    let mut signal = None;
-    loop {
+    while signal.is_none() {
         let goes_on = match &mut command {
             Some(command) => script.exit.is_none() && !command.has_ended()?,
             // A script of `begin` and `end` alone has nothing to wait for.
@@ -250,15 +256,16 @@ fn alone(
             false => script.tick_unread(maps)?,
         }
     }
+    let ends = script.exit.is_some();
     script.finish(maps, sink)?;
     sink.flush()?;
     script.say_faults(maps, sink)?;
     losses.look_local(maps, sink)?;
     losses.total(sink);
     sink.end()?;
-    outlet::drain(&signals);
+    let hurry = !outlet::drain(&signals);
     sink.end()?;
-    let ended = command.map(|command| command.status(script.exit.is_some(), signal, &signals)).transpose()?;
+    let ended = command.map(|command| command.status(ends, signal, hurry, &signals)).transpose()?;
     Ok(script.status(ended.unwrap_or(ExitCode::SUCCESS)))
 }
 
@@ -325,11 +332,6 @@ impl Tool for Running<'_> {
         };
         let probes = counted(session, is_static);
         let more_may_come = !session.awaited().is_empty();
-        if probes + own == 0 && !more_may_come && self.script.layout.is_none() {
-            sink.warn("ERROR: Attachment failed for all probes.");
-            self.script.exit = Some(1);
-            return Ok(());
-        }
         self.script.started(probes + heading, more_may_come, sink)?;
         self.script.start_intervals();
         Ok(())
