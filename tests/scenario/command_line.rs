@@ -172,3 +172,11 @@ fn a_command_that_nothing_probes_runs_with_the_intervals() {
     let output = run("begin { print($1) }", &["--", "42"]).ok();
     assert_eq!(output.stdout, "42\n\n\n");
 }
+
+#[test]
+fn a_decimal_address_was_taken_for_the_name_of_a_function() {
+    let Some(program) = program() else { return };
+    let output = run(&mut sidestep(&["-e", &format!("u:{program}:10 {{ }}"), "--", &program, "calls", "7"]), LIMIT);
+    assert_eq!(output.code(), 1, "{output}");
+    assert!(output.stderr.contains("0xa is not in an executable section of "), "{output}");
+}

@@ -31,8 +31,9 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
         [_, language, _] => return Err(anyhow!("the language '{language}' of {} is not known", point.text())),
         _ => return Err(anyhow!("{} is no attach point", point.text())),
     };
-    // A number is an address.
-    let address: Option<u64> = if quoted || regexp { None } else { function.parse().ok() };
+    // A number is an address, or a line of a source file.
+    let is_name = quoted || regexp || object.contains('@');
+    let address: Option<u64> = if is_name { None } else { function.parse().ok() };
     let text = match address {
         Some(address) => format!("{object}:{address:#x}"),
         None if quoted && !regexp => format!("{object}:\"{function}\""),
