@@ -156,7 +156,8 @@ fn a_suspended_process_stays_suspended() {
 fn a_thread_got_no_cpu_while_it_was_let_go_on() {
     let target = Target::start(Build::Worker, &["sums", "1"]);
     let process = Process::open(target.pid()).unwrap();
-    if std::fs::read_to_string("/proc/self/schedstat").is_ok_and(|text| text == "0 0 0\n") {
+    if std::fs::read_to_string("/proc/self/schedstat").map_or(true, |text| text.ends_with(" 0\n")) {
+        eprintln!("skipped: this kernel does not count how often a thread gets a CPU");
         return target.finish_well();
     }
     let _others = [(); 3].map(|()| Busy::on_the_cpu_of(target.pid()));

@@ -54,7 +54,7 @@ impl Command {
             signals::send(child.id() as i32, signal);
         }
         let deadline = ends.then(|| Instant::now() + GRACE);
-        let mut signal = by.filter(|_| hurry);
+        let mut signal = hurry.then(|| by.unwrap_or(libc::SIGINT));
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(code(status));
