@@ -46,6 +46,12 @@ const ALONE: Duration = Duration::from_micros(4);
 const ROUNDS: u32 = 16;
 /// How much longer a pause may be for that, about.
 const LONG: Duration = Duration::from_millis(20);
+/// But they go on so often in each pause, and so often before a detach is given up: on a busy
+/// machine a thread waits for a CPU for tens of milliseconds each time.
+const TRIES: u32 = 8;
+const LEAST_TRIES: u32 = 10 * TRIES;
+/// How long threads get for that to leave our code.
+const LAST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Removes everything of the sessions that `which` chooses, once `take` gives the turn. On success
 /// nothing of theirs is left in the target. Says how it stood still meanwhile.
@@ -89,7 +95,9 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     let waited = discovery::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
     let limit = Limit::after(if waited { SHORT_PATIENCE } else { PATIENCE });
     let alone_from = Limit::after(if waited { Duration::ZERO } else { ALONE_AFTER });
-    let (mut pause, mut round) = (Duration::from_micros(200), 0);
+    let last_limit = Limit::after(LAST_PATIENCE);
+    let runs = |inside: Option<StillThere>| inside.is_some_and(|inside| inside.how == Inside::Code);
+    let (mut pause, mut tries, mut ran) = (Duration::from_micros(200), 0, false);
     loop {
         let Some(found) = discovery::at(process, shared)? else { return Ok(hold.stops()) };
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
@@ -97,23 +105,23 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let originals = Originals::of(process, &found)?;
         let suspended = process.is_suspended();
         process.use_gadgets(crate::target::regions::gadgets(found.batch));
-        let waits = !limit.is_over();
+        let waits = !limit.is_over() || ran && tries < LEAST_TRIES && !last_limit.is_over();
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
             let mut inside = restore(stopped, &found, &others, &journal, &originals, waits)?;
             if inside.is_some() && suspended {
                 usher(stopped, &found, &journal, pause)?;
             } else if alone_from.is_over() {
-                let runs = |inside: Option<StillThere>| inside.is_some_and(|inside| inside.how == Inside::Code);
-                let begun = Instant::now();
-                while runs(inside) && begun.elapsed() < LONG {
-                    round = round % ROUNDS + 1;
-                    usher(stopped, &found, &journal, ALONE * round)?;
+                let (begun, before) = (Instant::now(), tries);
+                while runs(inside) && (begun.elapsed() < LONG || tries < before + TRIES) {
+                    usher(stopped, &found, &journal, ALONE * (1 + tries % ROUNDS))?;
+                    tries += 1;
                     inside = restore(stopped, &found, &others, &journal, &originals, waits)?;
                 }
             }
             Ok((inside, identity::sharing(stopped)))
         })?;
         hold.note_sharing(sharing);
+        ran = runs(inside);
         let Some(inside) = inside else {
             process.leave(&journal.code);
             unmap(&mut hold, &found)?;

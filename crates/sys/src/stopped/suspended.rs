@@ -12,6 +12,8 @@ use crate::ptrace::{self, Event};
 
 /// How often to look whether a thread has had a CPU yet.
 const LOOK_TIME: Duration = Duration::from_micros(10);
+/// So often the time of a thread begins anew, which gets a signal.
+const BEGINS: u32 = 4;
 
 impl Process {
     /// Is it stopped by a signal? Not if a tracer holds it.
@@ -23,18 +25,19 @@ impl Process {
 }
 
 impl Stopped {
-    /// Lets a thread go on for some time, also in a process that is suspended, which it stays
-    /// (ptrace(2), "Group-stop"). On a busy machine it takes longer until the thread has a CPU, and
-    /// it may get none. A thread that ends meanwhile is none of [`Stopped::threads`] any more.
+    /// Lets a thread go on for `time`, also in a process that is suspended, which it stays
+    /// (ptrace(2), "Group-stop"). The time begins when the thread has got a CPU, which may take
+    /// long on a busy machine; it may get none. A thread that ends meanwhile is none of
+    /// [`Stopped::threads`] any more.
     pub fn nudge(&mut self, tid: i32, time: Duration) -> Result<(), StopError> {
         let pid = self.process.pid();
         self.end_calls().map_err(|_| StopError::NoThread { pid, tid })?;
         let place = self.threads.iter().position(|t| t.tid == tid).ok_or(StopError::NoThread { pid, tid })?;
-        let mut slices = self.time_slices(tid);
+        let slices = self.time_slices(tid);
         ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
         self.threads.remove(place);
         *self.maps.borrow_mut() = None;
-        let stopped = self.run_until(tid, Instant::now() + time, &mut slices);
+        let stopped = self.run_for(tid, time, slices);
         if stopped.is_err() {
             self.process.stuck().borrow_mut().push(tid);
         }
@@ -53,25 +56,39 @@ impl Stopped {
         procfs::time_slices(self.process_of(tid), tid)
     }
 
-    /// Stops a thread again that goes on, at a time; later, if it has had no CPU by then: it needs
-    /// one to stop, too, so that makes no pause longer. `slices`: how often it had had one when it
-    /// stood.
-    fn run_until(&mut self, tid: i32, deadline: Instant, slices: &mut Option<u64>) -> Result<(), StopError> {
+    /// Stops a thread again that goes on, when it has had `time` since it got a CPU. `slices`: how
+    /// often it had had one when it stood.
+    fn run_for(&mut self, tid: i32, time: Duration, mut slices: Option<u64>) -> Result<(), StopError> {
+        let waits_for_cpu = Limit::after(self.timeout);
+        let mut until = Instant::now() + time;
+        let (mut waits, mut has_waited, mut begins) = (false, false, 0);
         loop {
-            let now = Instant::now();
-            match deadline.saturating_duration_since(now) {
-                Duration::ZERO if slices.is_none() || self.time_slices(tid) != *slices => break,
-                Duration::ZERO if now > deadline + self.timeout => break,
-                Duration::ZERO => std::thread::sleep(LOOK_TIME),
-                left if left < RETURN_TIME => std::hint::spin_loop(),
-                _ => std::thread::sleep(RETURN_TIME),
+            match until.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => {
+                    let has_cpu = slices.is_none() || self.time_slices(tid) != slices;
+                    if has_cpu && !waits || waits_for_cpu.is_over() {
+                        break;
+                    }
+                    (waits, has_waited) = (!has_cpu, true);
+                    if waits {
+                        std::thread::sleep(LOOK_TIME);
+                    } else {
+                        until = Instant::now() + time;
+                    }
+                }
+                // The CPU that it has waited for may be ours.
+                left if left < RETURN_TIME && !has_waited => std::hint::spin_loop(),
+                left => std::thread::sleep(left.min(RETURN_TIME)),
             }
             match ptrace::wait(tid, true).map_err(|source| self.failed("wait for", tid, source))? {
                 None => {}
-                // In a suspended process the stop that was asked for comes behind the one that was
-                // found.
+                // The stop behind a signal, or that of a suspended process: the thread has had none
+                // of its time yet.
                 Some(Event::Stop) => {
-                    *slices = self.time_slices(tid);
+                    slices = self.time_slices(tid);
+                    if begins < BEGINS {
+                        (begins, until) = (begins + 1, Instant::now() + time);
+                    }
                     ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
                 }
                 Some(event) if self.on_event(tid, event, &mut 0)? => return Ok(()),
