@@ -63,6 +63,7 @@ const RECIPES: &[Recipe] = &[
     recipe("recovers", CC, &["recovers.c"]),
     recipe("names", CC, &["names.c"]),
     recipe("holder", CC, &["holder.c"]),
+    recipe("late_end", CC, &["late_end.c"]),
     recipe("remains", CC, &["remains.c"]),
     recipe("exchange", CC, &["exchange.c"]),
     recipe("structures", CC, &["structures.c"]),

@@ -85,6 +85,33 @@ pub fn what_a_killed_controller_has_left_is_removed() {
     program.finish().ok();
 }
 
+/// The kernel takes some time for the end of a process. Until then the controller seemed to be at
+/// work, and the user was told to end what was killed already.
+#[test]
+pub fn a_controller_that_was_just_killed_was_taken_for_one_at_work() {
+    let Some(late_end) = target("late_end") else { return };
+    for command in [&["detach"][..], &["funccount", "-d", "0.1", "leaf"]] {
+        let Some((program, pid, before)) = start("counts") else { return };
+        let tracing = Tracing::start(&["funccount", "-p", &pid, "leaf"]);
+        let controller = tracing.pid();
+        let mut held = Program::start(Command::new(&late_end).arg(controller.to_string()));
+        kill(controller, libc::SIGKILL);
+        let mut next = Running::start(&mut sidestep(&[&command[..1], &["-p", &pid], &command[1..]].concat()));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(next.is_running(), "the end of the controller was not waited for");
+        assert_eq!(held.ask("go"), 1, "the controller was not held at its end");
+        let output = next.finish(LIMIT).ok();
+        if command == ["detach"] {
+            let text = format!("removed what process {controller} had left: 1 site\n");
+            assert_eq!((output.stdout, output.stderr), (text, String::new()));
+        }
+        before.assert_same(&Snapshot::of(program.pid()));
+        held.finish().ok();
+        tracing.kill();
+        program.finish().ok();
+    }
+}
+
 /// The script's `exit()` waited for such a command for ever.
 #[test]
 fn a_command_that_ignores_sigterm_ends_with_its_script() {

@@ -63,6 +63,7 @@ again! {
         a_push_at_the_end_of_a_stack_showed_an_address_in_the_detour,
     }
     ends {
+        a_controller_that_was_just_killed_was_taken_for_one_at_work,
         signals_that_end_a_program_left_the_target_probed, what_a_killed_controller_has_left_is_removed,
         a_detach_that_was_given_up_kept_every_later_session_from_working,
     }

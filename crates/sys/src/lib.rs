@@ -47,7 +47,9 @@ pub use hand_over::{HAND_OVER_LEN, HandOverError};
 pub use memory::{MemoryError, Pod};
 pub use patience::{Ending, Limit, interrupt, interrupts, is_hurried};
 pub use process::Process;
-pub use procfs::{Mapping, comm_bytes, limit, namespace_ids, parent, parse_maps, processes, room, start_time_of};
+pub use procfs::{
+    Mapping, comm_bytes, is_ending, limit, namespace_ids, parent, parse_maps, processes, room, start_time_of,
+};
 pub use seccomp::Verdict;
 pub use shared::{SharedData, SharedError, SharedMap};
 pub use spawn::{Child, SpawnError, Spawned, spawn};

@@ -101,6 +101,11 @@ pub fn status_field(status: &str, key: &str) -> Option<String> {
     Some(rest.trim().to_owned())
 }
 
+/// The value behind `key:` in `/proc/PID/status`, of a set of signals.
+pub fn signal_set(status: &str, key: &str) -> Option<u64> {
+    u64::from_str_radix(&status_field(status, key)?, 16).ok()
+}
+
 /// A line of `/proc/PID/limits`: the soft limit, `None` if there is none.
 #[must_use]
 pub fn limit(limits: &str, name: &str) -> Option<u64> {
@@ -137,6 +142,20 @@ pub fn start_time_of(pid: i32) -> Option<u64> {
     let stat = read_short(&format!("/proc/{pid}/stat")).ok()?;
     let ended = matches!(stat_field(&stat, 3)?, "Z" | "X");
     stat_field(&stat, 22).filter(|_| !ended)?.parse().ok()
+}
+
+/// Is a process on its way out: killed, or past its last instruction? The kernel takes some time
+/// for one that has much memory.
+#[must_use]
+pub fn is_ending(pid: i32) -> bool {
+    /// PF_EXITING, PF_SIGNALED (include/linux/sched.h).
+    const ENDING: u64 = 0x4 | 0x400;
+    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+    let stat = read_short(&format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat_field(&stat, 9).and_then(|flags| flags.parse().ok()).unwrap_or(0u64);
+    let status = read_short(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let is_killed = |key| signal_set(&status, key).is_some_and(|pending| pending & KILLED != 0);
+    flags & ENDING != 0 || is_killed("SigPnd") || is_killed("ShdPnd")
 }
 
 /// The parent of a process, which has no other one as long as that lives; 0: it has none that we

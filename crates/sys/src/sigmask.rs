@@ -14,14 +14,16 @@ impl Process {
     #[must_use]
     pub fn closed(&self) -> u64 {
         let status = self.status_text().unwrap_or_default();
-        ["SigBlk", "SigIgn"].into_iter().fold(0, |set, name| set | signal_set(&status, name).unwrap_or(u64::MAX))
+        ["SigBlk", "SigIgn"]
+            .into_iter()
+            .fold(0, |set, name| set | procfs::signal_set(&status, name).unwrap_or(u64::MAX))
     }
 }
 
 /// The signals that wait for a process and its first thread.
 pub fn pending(pid: i32) -> u64 {
     let status = procfs::read_short(&format!("/proc/{pid}/status")).unwrap_or_default();
-    ["SigPnd", "ShdPnd"].into_iter().fold(0, |set, name| set | signal_set(&status, name).unwrap_or(0))
+    ["SigPnd", "ShdPnd"].into_iter().fold(0, |set, name| set | procfs::signal_set(&status, name).unwrap_or(0))
 }
 
 impl Stopped {
@@ -47,7 +49,7 @@ impl Stopped {
     #[must_use]
     pub fn caught(&self) -> u64 {
         let status = self.process().status_text().unwrap_or_default();
-        signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
+        procfs::signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
     }
 
     /// Threads for which a signal of this set was raised but not delivered yet: stopped between a
@@ -58,12 +60,8 @@ impl Stopped {
         let waits = |thread: &&Thread| {
             let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
             let status = procfs::read(Path::new(&path)).unwrap_or_default();
-            signal_set(&String::from_utf8_lossy(&status), "SigPnd").is_some_and(|pending| pending & set != 0)
+            procfs::signal_set(&String::from_utf8_lossy(&status), "SigPnd").is_some_and(|pending| pending & set != 0)
         };
         self.threads().iter().filter(waits).map(|t| t.tid).collect()
     }
-}
-
-fn signal_set(status: &str, name: &str) -> Option<u64> {
-    u64::from_str_radix(&procfs::status_field(status, name)?, 16).ok()
 }

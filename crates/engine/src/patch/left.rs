@@ -2,13 +2,18 @@
 //! machine that was out of memory. The next attach removes it, too; this is for whoever wants no
 //! attach.
 
-use sidestep_sys::Process;
+use std::time::Duration;
+
+use sidestep_sys::{Limit, Mapping, Process};
 
 use crate::error::SessionError;
 use crate::patch::detach::{close_descriptors, remove};
 use crate::patch::switch::take_last_turn;
 use crate::target::discovery::{self, Found};
 use crate::target::remote::mappings;
+
+/// How long the end of a controller is waited for that was killed.
+const LONGEST_END: Duration = Duration::from_secs(5);
 
 /// What became of the sessions in a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,11 +36,7 @@ pub fn detach(pid: i32) -> Result<Detached, SessionError> {
     let process = Process::open(pid)?;
     let mut detached = Detached::default();
     let mut left = Vec::new();
-    let maps = mappings(&process)?;
-    if let Some(error) = discovery::foreign(&process, &maps) {
-        return Err(error);
-    }
-    for found in discovery::all(&process, &maps) {
+    for found in settled(&process)?.0 {
         if found.controller_alive() {
             detached.at_work.push(found.controller_pid);
             continue;
@@ -51,4 +52,25 @@ pub fn detach(pid: i32) -> Result<Detached, SessionError> {
     }
     remove(&process, take_last_turn, |found: &Found| left.contains(&found.shared_va) && !found.controller_alive())?;
     Ok(detached)
+}
+
+/// The sessions in a process and its mappings, when controllers that were killed are gone. That
+/// takes some time for one that has much memory, and until then it seems to be at work.
+///
+/// # Errors
+/// There is a session of another version of this program, or the mappings cannot be read.
+pub(crate) fn settled(process: &Process) -> Result<(Vec<Found>, Vec<Mapping>), SessionError> {
+    let limit = Limit::after(LONGEST_END);
+    let ends = |found: &Found| found.controller_alive() && sidestep_sys::is_ending(found.controller_pid);
+    loop {
+        let maps = mappings(process)?;
+        if let Some(error) = discovery::foreign(process, &maps) {
+            return Err(error);
+        }
+        let all = discovery::all(process, &maps);
+        if limit.is_over() || !all.iter().any(ends) {
+            return Ok((all, maps));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

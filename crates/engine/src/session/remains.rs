@@ -5,9 +5,9 @@ use sidestep_sys::{Ending, Process};
 use crate::api::Stops;
 use crate::error::SessionError;
 use crate::patch::detach;
+use crate::patch::left::settled;
 use crate::patch::switch::{take_last_turn, take_turn};
-use crate::target::discovery::{self, Found};
-use crate::target::remote::mappings;
+use crate::target::discovery::Found;
 
 /// Removes what earlier controllers left. Sessions of controllers that still run stay. What only
 /// looks like the remains of a session stays, too: then this returns a clause for the user.
@@ -15,11 +15,7 @@ use crate::target::remote::mappings;
 /// # Errors
 /// This controller has a session in the process already, or the process cannot be stopped or read.
 pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError> {
-    let maps = mappings(process)?;
-    if let Some(error @ SessionError::ForeignVersion { .. }) = discovery::foreign(process, &maps) {
-        return Err(error);
-    }
-    let all = discovery::all(process, &maps);
+    let (all, maps) = settled(process)?;
     // One whose detach was given up is at work no more.
     let is_left = |found: &Found| found.is_left_over(process) || found.is_mine() && found.detaching;
     if let Some(mine) = all.iter().find(|found| !is_left(found) && found.is_mine()) {
