@@ -327,6 +327,23 @@ pub fn what_is_not_behind_a_call_was_replaced() {
     program.finish().ok();
 }
 
+/// Neither unwind information nor a call said that there is a return address, and what looked like
+/// one on top of the stack was replaced: data of the program.
+#[test]
+pub fn data_that_looked_like_a_return_address_was_replaced() {
+    let Some(path) = target("walked") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let script = "u:walked:continues { @e = count() } ur:walked:continues { @r = count() }";
+    let tracing = Tracing::start(&["-f", "json", "-p", &pid, "-e", script]);
+    assert_eq!(program.ask("go_on 10"), 0, "a word of the stack was changed");
+    let report = tracing.stop();
+    assert!(report.0.stdout.contains("{\"@e\": 10}"), "{}", report.0);
+    let says = "neither unwind information nor a call to it says that a return address is on top of the stack";
+    assert!(report.0.stderr.contains(says), "{}", report.0);
+    program.finish().ok();
+}
+
 /// Functions that share an exit have a number each there. In the next program they had each
 /// other's, and calls of the one were said not to have returned.
 #[test]

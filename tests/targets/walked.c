@@ -61,6 +61,41 @@ PROBED long jump_to_odd(long x)
     return result;
 }
 
+/* Code of a language that has a stack of its own, as Haskell: functions go on by jumps, to what is on that stack. What
+ * is on top of the processor's stack is no return address, though it looks like one. Nothing describes the frame. */
+void continues(void);
+#ifdef __x86_64__
+__asm__(".globl continues\n\t.type continues, @function\ncontinues:\n\tlea 1f(%rip), %rdx\n\ttest %edi, %edi\n\tjns 1f\n\t"
+        "jmp *%rdx\n1:\tjmp *(%rbp)\n\t.size continues, .-continues");
+#else
+__asm__(".globl continues\n\t.type continues, @function\ncontinues:\n\tcall 2f\n2:\tpop %edx\n\tadd $1f-2b, %edx\n\ttest %edi, %edi\n\t"
+        "jns 1f\n\tjmp *%edx\n1:\tjmp *(%ebp)\n\t.size continues, .-continues");
+#endif
+
+/* What the processor's stack has on top is as it was: then 0. */
+PROBED long continue_once(void)
+{
+    long changed;
+#ifdef __x86_64__
+    __asm__ volatile("mov %%rsp, %%rbx\n\tsub $128, %%rsp\n\tand $-16, %%rsp\n\tpush %%rbp\n\t"
+                     "lea 1f(%%rip), %%rax\n\tpush %%rax\n\tmov %%rsp, %%rbp\n\txor %%edi, %%edi\n\t"
+                     "call 3f\n3:\tjmp continues\n1:\tpop %%rax\n\tlea 3b(%%rip), %%rcx\n\tsub %%rcx, %%rax\n\t"
+                     "mov 8(%%rsp), %%rbp\n\tmov %%rbx, %%rsp"
+                     : "=a"(changed)
+                     :
+                     : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
+#else
+    __asm__ volatile("mov %%esp, %%esi\n\tand $-16, %%esp\n\tpush %%ebp\n\tcall 2f\n2:\tpop %%eax\n\t"
+                     "add $1f-2b, %%eax\n\tpush %%eax\n\tmov %%esp, %%ebp\n\txor %%edi, %%edi\n\t"
+                     "call 3f\n3:\tjmp continues\n1:\tpop %%eax\n\tcall 2f\n2:\tpop %%ecx\n\tadd $3b-2b, %%ecx\n\t"
+                     "sub %%ecx, %%eax\n\tmov 4(%%esp), %%ebp\n\tmov %%esi, %%esp"
+                     : "=a"(changed)
+                     :
+                     : "esi", "edi", "ecx", "edx", "memory", "cc");
+#endif
+    return changed;
+}
+
 /* So many calls: how many return addresses led elsewhere than into the function `from`. */
 PROBED long rounds(long n, long (*call)(long), void *from)
 {
@@ -75,6 +110,14 @@ PROBED long rounds(long n, long (*call)(long), void *from)
 static long walk(long n) { return rounds(n, odd, rounds); }
 static long jump(long n) { return rounds(n, jump_to_odd, jump_to_odd); }
 
+static long go_on(long n)
+{
+    long changed = 0;
+    for (long i = 0; i < n; i++)
+        changed += continue_once() != 0;
+    return changed;
+}
+
 static long come(long n)
 {
     loads = 1;
@@ -83,7 +126,7 @@ static long come(long n)
 
 int main(int argc, char **argv)
 {
-    static const struct command table[] = { { "walk", walk }, { "come", come }, { "jump", jump }, { 0 } };
+    static const struct command table[] = { { "walk", walk }, { "come", come }, { "jump", jump }, { "go_on", go_on }, { 0 } };
     const char *name = strrchr(argv[0], '/');
     snprintf(library, sizeof library, "%.*s/greenlet.so", name ? (int)(name - argv[0]) : 1, name ? argv[0] : ".");
     return serve(argc, argv, table);

@@ -43,6 +43,8 @@ pub struct ObjectCode<'a> {
     /// not have the stack as a call leaves it: what is on top of the stack there is no return
     /// address.
     pub odd_frames: Vec<Va>,
+    /// Starts of extents, sorted, that the unwind information knows, those of `odd_frames` included.
+    pub frames: Vec<Va>,
     /// Starts of extents, sorted, that only the unwind information knows: no symbol of a function
     /// has them. (The symbol of a part that the compiler has moved away, `.cold`, is none.)
     pub nameless: Vec<Va>,
@@ -126,6 +128,7 @@ impl<'a> ObjectCode<'a> {
             rewritten: Vec::new(),
             parts: Vec::new(),
             odd_frames: Vec::new(),
+            frames: Vec::new(),
             nameless: Vec::new(),
             got: None,
             fixed: true,

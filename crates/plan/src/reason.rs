@@ -210,6 +210,8 @@ pub enum NoReplacedReturn {
     OddFrame,
     #[error("where its instructions start is not certain")]
     Uncertain,
+    #[error("neither unwind information nor a call to it says that a return address is on top of the stack")]
+    NotCalled,
     #[error("it looks at its own return address")]
     LooksAtReturnAddress,
     #[error("its returns take different numbers of arguments off the stack")]

@@ -86,6 +86,7 @@ fn explained(source: &str, isa: Isa) -> String {
     let mut code = ObjectCode::new(isa);
     code.text = vec![Bytes { name: ".text", va: TEXT, data: text }];
     code.extents = vec![Extent { start: f, len }, Extent { start: next, len: next_len }];
+    code.frames = vec![f];
     code.labels = vec![f, next];
     code.fixed = false;
     let index = Index::new(code);

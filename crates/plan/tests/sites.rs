@@ -227,6 +227,26 @@ fn nobody_calls_a_part() {
     });
 }
 
+/// A function of a language that has a stack of its own, as Haskell, goes on by jumps. What is on
+/// top of the processor's stack is data, which was replaced where it looked like a return address.
+#[test]
+fn what_no_call_leads_to_had_its_return_address_replaced() {
+    let returns = |source: &str, has_frame: bool| {
+        with(source, |elf, index| {
+            let site = elf.symbol("f");
+            let mut code = elf.code.clone();
+            code.frames.retain(|start| *start != site);
+            code.frames.extend(has_frame.then_some(site));
+            plan(&Index::new(code), site, false).map(|plan| plan.returns).expect("a plan")
+        })
+    };
+    let jumps = function("f", "mov %rbx,%rax\nand $7,%eax\njmp *(%rbp)");
+    assert_eq!(returns(&jumps, false), Err(NoReplacedReturn::NotCalled));
+    assert_eq!(returns(&jumps, true), Ok(0));
+    let called = format!(".hidden f\n{jumps}{}", function("g", "call f\nret"));
+    assert_eq!(returns(&called, false), Ok(0));
+}
+
 /// What only unwind information knows may be a part that a jump table leads to, which uses what
 /// its function has put below the stack pointer. To be in a table of pointers is no call.
 #[test]

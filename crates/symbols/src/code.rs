@@ -44,6 +44,8 @@ pub(crate) fn collect(
     };
     code.odd_frames = frames.odd;
     code.odd_frames.sort_unstable();
+    code.frames = frames.extents.iter().map(|extent| extent.start).collect();
+    code.frames.sort_unstable();
     code.parts = nameless(&mut frames.parts.into_iter());
     code.nameless = nameless(&mut frames.extents.iter().map(|extent| extent.start));
     code.extents.extend(frames.extents);

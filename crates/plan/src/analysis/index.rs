@@ -271,6 +271,11 @@ impl<'a> Index<'a> {
         !bytes.is_empty() && sweep(self.code.isa, bytes, from).all(|insn| insn.is_ok_and(|insn| insn.is_nop()))
     }
 
+    /// Does the unwind information know what starts here?
+    pub(crate) fn has_frame(&self, va: Va) -> bool {
+        self.code.frames.binary_search(&va).is_ok()
+    }
+
     /// Whether the unwind information says that the stack is not as a call leaves it where this
     /// starts.
     pub(crate) fn has_odd_frame(&self, va: Va) -> bool {

@@ -248,12 +248,15 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
         true => SiteKind::FunctionEntry,
         false => SiteKind::Inside,
     };
-    let returns = match (index.has_odd_frame(site.asked), &site.stretch.fault) {
+    let returns = match () {
         // The canonical frame address is not that of a call (`.eh_frame`), so the return address is
         // somewhere else.
-        (true, _) => Err(NoReplacedReturn::OddFrame),
-        (_, Some(_)) => Err(NoReplacedReturn::Uncertain),
-        _ => Ok(()),
+        () if index.has_odd_frame(site.asked) => Err(NoReplacedReturn::OddFrame),
+        () if site.stretch.fault.is_some() => Err(NoReplacedReturn::Uncertain),
+        // Compilers of some languages have a stack of their own. What is on top of the processor's
+        // may look like a return address, and be none.
+        () if !called && !index.has_frame(site.asked) => Err(NoReplacedReturn::NotCalled),
+        () => Ok(()),
     };
     (kind, returns)
 }
