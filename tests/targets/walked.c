@@ -65,12 +65,14 @@ PROBED long jump_to_odd(long x)
  * is on top of the processor's stack is no return address, though it looks like one. Nothing describes the frame. */
 void continues(void);
 #ifdef __x86_64__
-__asm__(".globl continues\n\t.type continues, @function\ncontinues:\n\tlea 1f(%rip), %rdx\n\ttest %edi, %edi\n\tjns 1f\n\t"
-        "jmp *%rdx\n1:\tjmp *(%rbp)\n\t.size continues, .-continues");
+#define WORD ".quad"
+#define ON_TOP "(%rbp)"
 #else
-__asm__(".globl continues\n\t.type continues, @function\ncontinues:\n\tcall 2f\n2:\tpop %edx\n\tadd $1f-2b, %edx\n\ttest %edi, %edi\n\t"
-        "jns 1f\n\tjmp *%edx\n1:\tjmp *(%ebp)\n\t.size continues, .-continues");
+#define WORD ".long"
+#define ON_TOP "(%ebp)"
 #endif
+__asm__(".globl continues\n\t.type continues, @function\ncontinues:\n\ttest %edi, %edi\n\tjns 1f\n\tud2\n1:\tjmp *" ON_TOP
+        "\n\t.size continues, .-continues\n\t.pushsection .data\n\t.balign 8\n\t" WORD " 1b\n\t.popsection");
 
 /* What the processor's stack has on top is as it was: then 0. */
 PROBED long continue_once(void)
