@@ -31,6 +31,7 @@ mod say;
 mod series;
 mod signal;
 mod stmt;
+mod straight;
 mod text;
 mod tuple;
 mod typed;
@@ -162,6 +163,8 @@ struct Checker<'a> {
     loops: usize,
     /// Rounds of all `unroll` around it.
     rounds: u64,
+    /// Rounds of the loops of the block that are in its own code.
+    inline_rounds: u64,
     /// Conditions around it that are known not to hold.
     dead: usize,
     /// The block uses `self`.
@@ -209,6 +212,7 @@ impl<'a> Checker<'a> {
             measuring: false,
             loops: 0,
             rounds: 1,
+            inline_rounds: 0,
             dead: 0,
             uses_own: false,
             sets_own: false,
@@ -310,6 +314,7 @@ impl<'a> Checker<'a> {
         self.free = Vec::new();
         self.scopes = vec![HashMap::new()];
         self.typed.clear();
+        self.inline_rounds = 0;
         let predicate = block.predicate.as_ref().map(|predicate| {
             let value = self.expr(predicate)?;
             self.condition(value, predicate.span, "predicate")

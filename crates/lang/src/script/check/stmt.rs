@@ -239,7 +239,8 @@ impl Checker<'_> {
         let end = values.pop();
         let few = match (values.first().map(|from| &from.kind), end.as_ref().map(|to| &to.kind)) {
             (Some(ValueKind::Int(from)), Some(ValueKind::Int(to))) => {
-                (*to as i64).saturating_sub(*from as i64) <= INLINE_ROUNDS as i64
+                let rounds = (*to as i64).saturating_sub(*from as i64).max(0);
+                self.is_inline(rounds as u64, body)
             }
             _ => false,
         };

@@ -52,8 +52,9 @@ const STACKS: u32 = 16 * 1024;
 /// Calls that keep something until they return, at a time; of more, those are forgotten that were
 /// not looked at for long.
 const CALLS: u32 = 16 * 1024;
-/// Rounds of a loop that is no function at most: the verifier walks through all of them.
-pub const INLINE_ROUNDS: u64 = 1000;
+/// Most rounds of all loops of a block that are no functions: the verifier walks through each of
+/// them.
+pub const INLINE_ROUNDS: u64 = 128;
 /// Processes whose names are kept at a time.
 const NAMED: u32 = 4096;
 /// A bit of what stands for a probe: the rest is the number of an attach point, not of a probe of
