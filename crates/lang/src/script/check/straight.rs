@@ -1,5 +1,6 @@
-//! Loops whose rounds the verifier may walk through one by one: those without branches. A round with
-//! one has two ends, which the next round begins with, so a few rounds have millions of paths.
+//! Loops whose rounds the verifier may walk through one by one: those without branches. A round
+//! with a branch has two ends, which the next round begins with: a few rounds have millions of
+//! paths.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Stmt, StmtKind, UnaryOp};
 use super::super::lower::INLINE_ROUNDS;
