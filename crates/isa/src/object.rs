@@ -43,8 +43,7 @@ pub struct ObjectCode<'a> {
     /// not have the stack as a call leaves it: what is on top of the stack there is no return
     /// address.
     pub odd_frames: Vec<Va>,
-    /// Starts of extents, sorted, that the unwind information knows. Those of `odd_frames` are among
-    /// them.
+    /// Starts of extents, sorted, that the unwind information knows, `odd_frames` among them.
     pub frames: Vec<Va>,
     /// Starts of extents, sorted, that only the unwind information knows: no symbol of a function
     /// has them. (The symbol of a part that the compiler has moved away, `.cold`, is none.)
