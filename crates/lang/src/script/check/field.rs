@@ -279,7 +279,8 @@ impl Checker<'_> {
             Type::Pointer(of) => CType::Pointer(of),
             Type::Enum(of) => CType::Enum(of),
             Type::Data { ty, .. } => ty,
-            Type::Text(len) => CType::Array(Box::new(CType::Char), len as u64),
+            // With its NUL.
+            Type::Text(len) => CType::Array(Box::new(CType::Char), len as u64 + 1),
             Type::None if !self.last => return self.unknown(),
             ty => return self.error(span, format!("a value of type {} has no size", ty.kind())),
         })

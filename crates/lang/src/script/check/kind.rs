@@ -38,11 +38,11 @@ impl Checker<'_> {
         }
     }
 
-    /// `strcap(text)`: how long it may be.
+    /// `strcap(text)`: how many bytes it has room for, its NUL included.
     pub(super) fn strcap(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("strcap", args, 1, 1, span)?;
         match self.text_argument("strcap", &args[0])?.ty {
-            Type::Text(len) => Ok(int(len as u64)),
+            Type::Text(len) => Ok(int(len as u64 + 1)),
             _ => self.unknown(),
         }
     }
