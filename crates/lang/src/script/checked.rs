@@ -369,6 +369,9 @@ pub enum ValueKind {
     Meant(Box<Value>, Box<Meaning>),
     /// A number, text or data at an offset in data that is in our own memory.
     Part(Box<Value>, usize),
+    /// An element of an array that is in our own memory: the array, and which one. It is zeros if
+    /// there is no such element.
+    Element(Box<Value>, Box<Value>),
     /// `++` and `--` of a variable.
     StepVar(Step, usize),
     /// `++` and `--` of a map, by so much.

@@ -158,6 +158,7 @@ impl Checker<'_> {
             other => return self.error(span, cannot(&other.name())),
         };
         let size = self.size(&ty, of.span)?;
+        let whole = self.size(&place.ty, of.span)?;
         match (place.base, &at.kind) {
             (base, ValueKind::Int(n)) => {
                 let bit = place.bit.wrapping_add(n.wrapping_mul(size.wrapping_mul(8)));
@@ -174,7 +175,12 @@ impl Checker<'_> {
                 let first = plus(address, int(place.bit / 8));
                 Ok(Some(Place::new(Base::Address(plus(first, times(at, size))), ty)))
             }
-            _ => self.error(index.span, "the index of an array that is in registers or a copy must be a literal"),
+            (base, _) => {
+                let array = Place { base, bit: place.bit, ty: place.ty, width: None }.data(whole as usize);
+                let kind = ValueKind::Element(Box::new(array), Box::new(at));
+                let element = Value { ty: Type::Data { ty: ty.clone(), size: size as usize }, kind };
+                Ok(Some(Place::new(Base::Own(element), ty)))
+            }
         }
     }
 

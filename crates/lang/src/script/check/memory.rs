@@ -242,7 +242,7 @@ impl Place {
     }
 
     /// The data that is there.
-    fn data(&self, size: usize) -> Value {
+    pub(super) fn data(&self, size: usize) -> Value {
         let ty = Type::Data { ty: self.ty.clone(), size };
         let first = self.bit / 8;
         value(

@@ -18,6 +18,7 @@ impl Lower<'_, '_> {
             ValueKind::Int(_)
             | ValueKind::Var(_)
             | ValueKind::Text(_)
+            | ValueKind::Element(..)
             | ValueKind::Words(_)
             | ValueKind::Meant(..)
             | ValueKind::ReadText(..)
