@@ -335,6 +335,8 @@ pub enum ValueKind {
     Var(usize),
     /// What is in a map; nothing is 0 or "".
     Read(Entry),
+    /// A number of what `stats(n)` keeps in a map; 0 if nothing is there.
+    Stat(Entry, Stat),
     /// Whether a key is there.
     Has(Entry),
     /// Something of the moment.
@@ -416,6 +418,17 @@ pub enum ValueKind {
     Tuple(Vec<Value>),
     /// `a.0`, of a tuple.
     Item(Box<Value>, usize),
+}
+
+/// A number of what `stats(n)` keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stat {
+    /// How many values there were.
+    Count,
+    /// Their sum.
+    Total,
+    /// Their sum divided by their number.
+    Average,
 }
 
 /// What a program finds when it runs.

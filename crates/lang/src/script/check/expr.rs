@@ -62,7 +62,12 @@ impl Checker<'_> {
                     }
                     None => {
                         let message = format!("Map value of type '{}' cannot be used in an expression", content.name());
-                        self.error_with(span, message, format!("print(@{name}) prints it"))
+                        let shown = format!("print(@{name}) prints it");
+                        let hint = match content {
+                            super::Content::Stats { .. } => format!("{shown}; .count, .total and .average are numbers"),
+                            _ => shown,
+                        };
+                        self.error_with(span, message, hint)
                     }
                 }
             }
@@ -145,6 +150,7 @@ impl Checker<'_> {
                     self.own(name, span)
                 }
                 (None, ExprKind::Member(of, name)) if is_config(of) => self.told(name, span),
+                (None, ExprKind::Member(of, name)) if self.is_stats(of) => self.stat(of, name, span),
                 (None, ExprKind::Member(of, name)) => {
                     let of = self.expr(of)?;
                     self.item(of, name, span)
@@ -363,7 +369,7 @@ impl Checker<'_> {
     }
 
     /// A read of an entry, which is counted if nothing is there and the user has asked for it.
-    fn counted(&mut self, entry: Entry, span: Span) -> Entry {
+    pub(super) fn counted(&mut self, entry: Entry, span: Span) -> Entry {
         if !self.out.config.count_reads {
             return entry;
         }

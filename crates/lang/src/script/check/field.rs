@@ -26,7 +26,7 @@ impl Checker<'_> {
             ExprKind::Member(of, name) => match &of.kind {
                 ExprKind::Ident(word) if word == "args" => self.argument(name, of.span.to(expr.span))?,
                 ExprKind::Ident(word) if word == "self" => return Ok(None),
-                _ if is_config(of) => return Ok(None),
+                _ if is_config(of) || self.is_stats(of) => return Ok(None),
                 _ if name.starts_with(|c: char| c.is_ascii_digit()) => return Ok(None),
                 _ => return self.member(of, name, expr.span),
             },

@@ -34,7 +34,8 @@ impl Lower<'_, '_> {
                 self.ops(ops);
                 self.int(of);
             }
-            ValueKind::Read(entry) => self.read_map(entry),
+            ValueKind::Read(entry) => self.read_map(entry, self.usual(entry.map)),
+            ValueKind::Stat(entry, stat) => self.read_map(entry, Some(*stat)),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
             ValueKind::Not(_) | ValueKind::Same(..) => self.truth(value),
