@@ -20,8 +20,8 @@ pub struct Checked {
     pub own: Vec<Type>,
     /// What programs ask of their probes.
     pub facts: Vec<Fact>,
-    /// Where the script reads entries of maps, if it is counted how often there are none.
-    pub reads: Vec<super::diagnostic::Span>,
+    /// What the script may not find, or cannot read, if that is said and counted.
+    pub reads: Vec<Noted>,
     /// Calls that need `--unsafe`, for they change something.
     pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
     /// What to say of `cpid` where no command is started.
@@ -93,7 +93,8 @@ pub struct Config {
     pub stack_mode: StackMode,
     /// What is printed behind a text that was cut.
     pub trailer: String,
-    /// Reads of numbers that fail are counted, as those of texts always are.
+    /// What was not found or could not be read is said with its place. Without it, reads of texts
+    /// and data that fail are counted.
     pub count_reads: bool,
     /// Functions may be called that change the program (`--unsafe`).
     pub allow_unsafe: bool,
@@ -260,7 +261,7 @@ pub struct Entry {
     pub map: usize,
     /// None if it is one value.
     pub keys: Vec<Value>,
-    /// The read of it that is counted if nothing is there: an index into [`Checked::reads`].
+    /// What is noted if nothing is there: an index into [`Checked::reads`].
     pub read: Option<usize>,
 }
 
@@ -410,6 +411,8 @@ pub enum ValueKind {
     Matches(Box<Value>, Box<Value>),
     /// Something that is printed as something else.
     Shown(Box<Value>),
+    /// An address; what is noted if nothing can be read there: an index into [`Checked::reads`].
+    Noted(Box<Value>, usize),
     /// `self.x`; 0 or "" if nothing was assigned in this call.
     Own(usize),
     /// A value after statements.
@@ -429,6 +432,74 @@ pub enum Stat {
     Total,
     /// Their sum divided by their number.
     Average,
+}
+
+/// What may fail at a place of the script.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Failure {
+    /// A read of memory.
+    Read(Memory),
+    /// A read of a text, up to its NUL.
+    ReadText(Memory),
+    /// A read of an entry of a map.
+    Lookup,
+    /// The removal of an entry of a map.
+    Delete,
+}
+
+/// Whose memory is read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Memory {
+    /// That of the program.
+    Program,
+    /// Anyone's: it is said in the controller.
+    Any,
+}
+
+impl Failure {
+    /// What is said of it.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Failure::Read(_) | Failure::ReadText(_) => "Bad address",
+            Failure::Lookup => "Can't lookup map element because it does not exist.",
+            Failure::Delete => "Can't delete map element because it does not exist.",
+        }
+    }
+
+    /// What is said of it in JSON: what the C library calls the helper's number.
+    #[must_use]
+    pub const fn error(self) -> &'static str {
+        match self {
+            Failure::Read(_) | Failure::ReadText(_) => "Bad address",
+            Failure::Lookup => "Success",
+            Failure::Delete => "No such file or directory",
+        }
+    }
+
+    /// The helper of bpftrace's program that would have failed, and the number that it gives.
+    #[must_use]
+    pub const fn helper(self) -> (&'static str, i32) {
+        match self {
+            Failure::Read(Memory::Program) => ("probe_read_user", -14),
+            Failure::Read(Memory::Any) => ("probe_read", -14),
+            Failure::ReadText(Memory::Program) => ("probe_read_user_str", -14),
+            Failure::ReadText(Memory::Any) => ("probe_read_str", -14),
+            Failure::Lookup => ("map_lookup_elem", 0),
+            Failure::Delete => ("map_delete_elem", -2),
+        }
+    }
+}
+
+/// A failure that is said when it happens first, and counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Noted {
+    /// What fails.
+    pub failure: Failure,
+    /// Where.
+    pub span: super::diagnostic::Span,
+    /// The action that says it.
+    pub action: usize,
 }
 
 /// What a program finds when it runs.
@@ -538,6 +609,8 @@ pub enum Action {
     Exit,
     /// Something that went wrong in a program: message, and where.
     Warning(super::diagnostic::Diagnostic),
+    /// Something was not found, or could not be read: where.
+    Failure(Failure, super::diagnostic::Span),
     /// `errorf(format, …)` and `warnf(format, …)`: where.
     Say(Format, Vec<Type>, super::diagnostic::Diagnostic),
 }

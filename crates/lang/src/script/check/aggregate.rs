@@ -1,7 +1,7 @@
 //! `count()`, `sum(n)`, `hist(n)` and their like: what is assigned to maps and merged over threads.
 
 use super::super::ast::{Expr, ExprKind};
-use super::super::checked::{Stat, Value, ValueKind};
+use super::super::checked::{Failure, Stat, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Content, Type};
 use super::{Checker, Checking, count_of_arguments};
@@ -101,7 +101,7 @@ impl Checker<'_> {
             }
         };
         self.maps[entry.map].read = true;
-        let entry = self.counted(entry, of.span);
+        let entry = self.counted(entry, Failure::Lookup, of.span);
         Ok(Value { ty, kind: ValueKind::Stat(entry, stat) })
     }
 

@@ -1,7 +1,7 @@
 //! Functions.
 
 use super::super::ast::{Expr, ExprKind};
-use super::super::checked::{Action, Builtin, Op, StackMode, Value, ValueKind};
+use super::super::checked::{Action, Builtin, Failure, Op, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::printf::{Format, accepts};
@@ -234,7 +234,7 @@ impl Checker<'_> {
                     Some(content) if content.is_aggregate() && !self.maps[entry.map].read && entry.keys.is_empty() => {
                         Op::Act(self.action(Action::Clear(entry.map)), Vec::new())
                     }
-                    _ => Op::Delete(entry),
+                    _ => Op::Delete(self.counted(entry, Failure::Delete, span)),
                 }
             }
             "exit" => {

@@ -12,6 +12,7 @@ use super::super::diagnostic::Span;
 use super::super::program::{Program, Signature, Symbol};
 use super::super::types::Type;
 use super::expr::truth;
+use super::failure::noted;
 use super::{Checker, Checking, Wrong};
 
 /// Bytes of data that is printed at most.
@@ -150,6 +151,8 @@ pub(super) struct Place {
     pub ty: CType,
     /// Of a bit-field.
     pub width: Option<u32>,
+    /// What is noted if it cannot be read: an index into `Checked::reads`.
+    pub read: Option<usize>,
 }
 
 /// What a place lies in.
@@ -206,7 +209,7 @@ fn bits(of: Value, from: u64, width: u64, signed: bool) -> Value {
 
 impl Place {
     pub fn new(base: Base, ty: CType) -> Place {
-        Place { base, bit: 0, ty, width: None }
+        Place { base, bit: 0, ty, width: None, read: None }
     }
 
     /// The number that is there, as it is kept in 64 bits. `None`: no number of this size is read
@@ -224,7 +227,7 @@ impl Place {
             false => Type::Int { bytes: span as u8, signed: false },
         };
         let part = match &self.base {
-            Base::Address(address) => value(part, ValueKind::Load(boxed(plus(address.clone(), number(first))))),
+            Base::Address(address) => value(part, ValueKind::Load(boxed(self.address(address)))),
             Base::Own(data) => value(part, ValueKind::Part(boxed(data.clone()), first as usize)),
             Base::Words(words) => {
                 let (word, from) = ((self.bit / 64) as usize, self.bit % 64);
@@ -241,6 +244,11 @@ impl Place {
         }
     }
 
+    /// The address of its first byte, where it is read.
+    fn address(&self, base: &Value) -> Value {
+        noted(plus(base.clone(), number(self.bit / 8)), self.read)
+    }
+
     /// The data that is there.
     pub(super) fn data(&self, size: usize) -> Value {
         let ty = Type::Data { ty: self.ty.clone(), size };
@@ -248,7 +256,7 @@ impl Place {
         value(
             ty.clone(),
             match &self.base {
-                Base::Address(address) => ValueKind::Load(boxed(plus(address.clone(), number(first)))),
+                Base::Address(address) => ValueKind::Load(boxed(self.address(address))),
                 Base::Own(data) if data.ty == ty && first == 0 => data.kind.clone(),
                 Base::Own(data) => ValueKind::Part(boxed(data.clone()), first as usize),
                 Base::Words(words) if first == 0 => ValueKind::Words(words.clone()),

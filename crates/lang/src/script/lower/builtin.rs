@@ -18,7 +18,7 @@ impl Lower<'_, '_> {
                 let first = i32::from(context.words_before_arguments()) - context.arguments.len() as i32;
                 self.register(Reg::R3, context.stack_pointer);
                 self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + first));
-                self.read_user(word);
+                self.read_user(word, None);
             }
             Builtin::Pid => {
                 self.out.call(helper::PID_TGID);
@@ -92,7 +92,7 @@ impl Lower<'_, '_> {
                 Some(link) => self.register(Reg::R0, link),
                 None => {
                     self.register(Reg::R3, self.context().stack_pointer);
-                    self.read_user(self.shared.checked.word.into());
+                    self.read_user(self.shared.checked.word.into(), None);
                 }
             },
             Builtin::Symbol(fact) => self.symbol(fact),

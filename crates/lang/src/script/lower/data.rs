@@ -103,8 +103,9 @@ impl Lower<'_, '_> {
         self.address(Reg::R1, to);
         self.out.mov_imm(Reg::R2, size as i32);
         self.out.call(reader);
-        if reader == helper::READ_USER && self.shared.checked.config.count_reads {
-            self.count_fault();
+        match &value.kind {
+            ValueKind::Load(of) if self.shared.checked.config.count_reads => self.failed_read(of),
+            _ => {}
         }
         self.out.bind(missing);
         self.release(used);

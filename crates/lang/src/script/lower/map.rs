@@ -191,5 +191,6 @@ impl Lower<'_, '_> {
         self.out.map(Reg::R1, index);
         self.address(Reg::R2, key);
         self.out.call(helper::DELETE);
+        self.failed_removal(entry);
     }
 }
