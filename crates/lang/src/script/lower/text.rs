@@ -5,7 +5,7 @@ use sidestep_bpf::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::types::{COMM, NAME, Type, text_room};
-use super::{CONSTANTS, Lower, NAMES, PROCESSES, Place, SCRATCH, helper};
+use super::{CONSTANTS, Lower, NAMES, PROCESSES, Place, SCRATCH, Site, helper};
 use crate::build::Label;
 
 /// A place in memory.
@@ -327,7 +327,19 @@ impl Lower<'_, '_> {
         self.lookup_in(PROCESSES, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
         self.copy_words(name, text_room(COMM), |lower, dst| lower.out.mov(dst, Reg::R0));
-        self.out.bind(missing);
+        if let Site::Controller(_) = self.site {
+            let end = self.out.label();
+            self.out.goto(end);
+            self.out.bind(missing);
+            let At::Stack(key) = key else { return name };
+            self.address(Reg::R1, name);
+            self.out.mov_imm(Reg::R2, COMM as i32 + 1);
+            self.out.load(Size::Dw, Reg::R3, Reg::R10, key);
+            self.out.call(helper::PROCESS_COMM);
+            self.out.bind(end);
+        } else {
+            self.out.bind(missing);
+        }
         self.release(used);
         name
     }
