@@ -392,7 +392,11 @@ impl Checker<'_> {
     pub(super) fn plain(&mut self, place: &Place, span: Span) -> Checking<Value> {
         if let Some(ty) = number_type(&place.ty) {
             let (bytes, signed) = match &ty {
-                Type::Int { bytes, signed } => (*bytes, *signed),
+                // A bit-field has no bit for a sign, as in bpftrace, unless it is as wide as its
+                // type.
+                Type::Int { bytes, signed } => {
+                    (*bytes, *signed && place.width.is_none_or(|width| width == 8 * u32::from(*bytes)))
+                }
                 Type::Enum(of) => (of.bytes, of.signed),
                 _ => (self.types.word(), false),
             };
@@ -400,7 +404,7 @@ impl Checker<'_> {
                 return self.error(span, "this bit-field lies in more than 8 bytes and cannot be read");
             };
             return Ok(match ty {
-                Type::Int { .. } => number,
+                Type::Int { .. } => Value { ty, ..number },
                 ty => value(ty, ValueKind::Shown(Box::new(number))),
             });
         }
