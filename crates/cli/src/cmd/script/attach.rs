@@ -27,7 +27,7 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     // Without an object, the program itself is searched, then its libraries.
     let (object, function) = match *fields {
         [function] => ("", function.to_owned()),
-        [object, function] | [object, "cpp", function] => (object, function.to_owned()),
+        [object, function] | [object, "cpp" | "rust", function] => (object, function.to_owned()),
         [object, line, column] if object.contains('@') && is_number(line) && is_number(column) => {
             (object, format!("{line}:{column}"))
         }
