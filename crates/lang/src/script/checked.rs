@@ -37,6 +37,8 @@ pub struct Checked {
     pub word: u8,
     /// Processors that the machine may have: `ncpus`.
     pub processors: u64,
+    /// The memory node of each processor: `numaid`.
+    pub nodes: Vec<u8>,
     /// It may run in several processes, where addresses mean different things.
     pub several: bool,
 }
@@ -472,6 +474,8 @@ pub enum Builtin {
     Elapsed,
     /// `cpu`
     Cpu,
+    /// `numaid`
+    Node,
     /// `rand`
     Rand,
     /// `probe`
