@@ -527,6 +527,9 @@ pub enum Action {
         top: Option<u64>,
         /// Values are divided by it.
         div: u64,
+        /// Of a `tseries`, where its axis begins and ends, if that is not to be taken from the
+        /// values.
+        axis: (Option<i64>, Option<i64>),
     },
     /// `print(value)`
     Print(Type),

@@ -284,7 +284,7 @@ impl Script {
             sink.text("\n\n")?;
         }
         for map in self.printer.order() {
-            self.print_map(Print { map, top: None, div: 1, at_end: true }, maps, sink)?;
+            self.print_map(Print { map, top: None, div: 1, axis: (None, None), at_end: true }, maps, sink)?;
         }
         Ok(())
     }
@@ -427,7 +427,9 @@ impl Script {
                 say_data(sink, "join", &text)?;
                 if sink.json() { Ok(()) } else { sink.text("\n") }
             }
-            Action::PrintMap { map, top, div } => self.print_map(Print { map, top, div, at_end: false }, maps, sink),
+            Action::PrintMap { map, top, div, axis } => {
+                self.print_map(Print { map, top, div, axis, at_end: false }, maps, sink)
+            }
             Action::Clear(map) => {
                 self.printer.clear(map, maps);
                 Ok(())

@@ -21,6 +21,8 @@ pub struct Print {
     pub top: Option<u64>,
     /// What values are divided by.
     pub div: u64,
+    /// Where the axis of a `tseries` begins and ends, if that is said.
+    pub axis: (Option<i64>, Option<i64>),
     /// The script has ended: nothing is said of an empty map.
     pub at_end: bool,
 }
@@ -123,7 +125,7 @@ impl Printer {
                     let (average, total) = (average.text(), total.text());
                     out.push_str(&format!("{name}: {{ .count = {count}, .average = {average}, .total = {total} }}\n"));
                 }
-                Cell::Series(series) => out.push_str(&format!("{name}:\n{}\n", series.text())),
+                Cell::Series(series) => out.push_str(&format!("{name}:\n{}\n", series.text(print.axis))),
                 Cell::Rows(rows) => {
                     out.push_str(&format!("{name}:\n{}", hist::text(&rows, hist_div(&shape.content, print.div))))
                 }
@@ -172,7 +174,7 @@ impl Printer {
 
     /// The rows of a map in the order in which they are printed.
     pub fn lines(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Vec<Line> {
-        let Print { map, top, div, at_end } = print;
+        let Print { map, top, div, at_end, .. } = print;
         let shape = &self.maps[map];
         let keyed = !shape.keys.is_empty();
         let mut lines = Vec::new();
