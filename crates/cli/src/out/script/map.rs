@@ -36,6 +36,8 @@ pub struct Printer {
     before: HashMap<(usize, Vec<u8>), Vec<u64>>,
     /// Maps that were zeroed: they are printed though nothing is in them.
     zeroed: HashSet<usize>,
+    /// Maps that were cleared: a count or sum is 0 then.
+    cleared: HashSet<usize>,
 }
 
 /// What a row says.
@@ -63,7 +65,7 @@ pub struct Line {
 impl Printer {
     /// For the maps of a script.
     pub fn new(maps: Vec<Map>, index: Vec<usize>) -> Printer {
-        Printer { maps, index, before: HashMap::new(), zeroed: HashSet::new() }
+        Printer { maps, index, before: HashMap::new(), zeroed: HashSet::new(), cleared: HashSet::new() }
     }
 
     /// By name: the order in which they are printed at the end.
@@ -76,6 +78,7 @@ impl Printer {
     /// Forgets all entries.
     pub fn clear(&mut self, map: usize, maps: Maps<'_>) {
         self.zeroed.remove(&map);
+        self.cleared.insert(map);
         self.before.retain(|(of, _), _| *of != map);
         let shape = &self.maps[map];
         if is_array(shape) && shape.content.is_aggregate() && !shape.shared {
@@ -176,6 +179,8 @@ impl Printer {
     pub fn lines(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Vec<Line> {
         let Print { map, top, div, at_end, .. } = print;
         let shape = &self.maps[map];
+        let is_zero = self.cleared.contains(&map) && matches!(shape.content, Content::Count | Content::Sum { .. });
+        let at_end = at_end && !is_zero;
         let keyed = !shape.keys.is_empty();
         let mut lines = Vec::new();
         for entry in maps.entries(self.index[map]) {
