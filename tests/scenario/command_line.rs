@@ -179,7 +179,8 @@ fn a_decimal_address_was_taken_for_the_name_of_a_function() {
     let Some(program) = program() else { return };
     let output = run(&mut sidestep(&["-e", &format!("u:{program}:10 {{ }}"), "--", &program, "calls", "7"]), LIMIT);
     assert_eq!(output.code(), 1, "{output}");
-    assert!(output.stderr.contains("0xa is not in an executable section of "), "{output}");
+    let message = format!("ERROR: Could not resolve address: {program}:0xa: 0xa is not in an executable section of ");
+    assert!(output.stderr.contains(&message), "{output}");
 }
 
 #[test]
