@@ -102,6 +102,10 @@ impl Printer {
                 self.remember(map, maps);
                 self.zeroed.insert(map);
             }
+            Content::Tseries { .. } => {
+                self.clear(map, maps);
+                self.zeroed.insert(map);
+            }
             _ => self.clear(map, maps),
         }
     }
@@ -142,7 +146,7 @@ impl Printer {
         let shape = &self.maps[print.map];
         let lines = self.lines(print, maps, names);
         let is_series = matches!(shape.content, Content::Tseries { .. }) && shape.keys.is_empty();
-        if lines.is_empty() && (print.at_end || !is_series) {
+        if lines.is_empty() && !(is_series && (!print.at_end || self.zeroed.contains(&print.map))) {
             return None;
         }
         let kind = match shape.content {
