@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use sidestep_tests::build::checkout;
 use sidestep_tests::process::{LIMIT, run};
 use sidestep_tests::target;
 use sidestep_tests::tool::sidestep;
@@ -178,5 +179,24 @@ fn a_decimal_address_was_taken_for_the_name_of_a_function() {
     let Some(program) = program() else { return };
     let output = run(&mut sidestep(&["-e", &format!("u:{program}:10 {{ }}"), "--", &program, "calls", "7"]), LIMIT);
     assert_eq!(output.code(), 1, "{output}");
-    assert!(output.stderr.contains("0xa is not in an executable section of "), "{output}");
+    let message = format!("ERROR: Could not resolve address: {program}:0xa: 0xa is not in an executable section of ");
+    assert!(output.stderr.contains(&message), "{output}");
+}
+
+#[test]
+fn a_column_of_a_line_was_taken_for_a_language() {
+    let Some(program) = target("script") else { return };
+    let program = program.to_str().expect("UTF-8");
+    let text = std::fs::read_to_string(checkout().join("tests/targets/script.c")).expect("tests/targets/script.c");
+    let line = text.lines().position(|row| row.contains(" size(")).expect("a function of this name") + 1;
+    let at = |column: &str| {
+        let script = format!("u:{program}@script.c:{line}:{column} {{ @ = count() }}");
+        run(&mut sidestep(&["-e", &script, "--", program, "sizes", "4"]), LIMIT)
+    };
+    let output = at("999");
+    assert_eq!(output.code(), 1, "{output}");
+    // The error names the columns that the compiler knows.
+    let (_, columns) = output.stderr.split_once("; columns with code are ").unwrap_or_else(|| panic!("{output}"));
+    let output = at(columns.split([',', '\n']).next().unwrap_or_default()).ok();
+    assert!(output.stdout.ends_with("@: 4\n"), "{output}");
 }

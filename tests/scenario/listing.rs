@@ -62,6 +62,19 @@ fn overloads_of_cxx_are_listed_with_their_parameters() {
     }
 }
 
+/// They were listed as names of C++.
+#[test]
+fn names_of_rust_are_listed_as_such() {
+    let Some(path) = target("panics") else { return };
+    let path = path.to_string_lossy();
+    let lines = listed(&["-l", &format!("uprobe:{path}:rust:panics::*")]);
+    assert!(!lines.is_empty());
+    for line in &lines {
+        assert!(line.starts_with(&format!("uprobe:{path}:rust:\"panics::")), "{line}");
+        assert!(listed(&["-l", line]).contains(line), "{line}");
+    }
+}
+
 #[test]
 fn names_without_a_provider_are_looked_for_in_a_process() {
     let Some(path) = target("usdt") else { return };

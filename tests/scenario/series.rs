@@ -52,3 +52,34 @@ fn a_graph_has_a_row_for_each_interval() {
         output.stdout
     );
 }
+
+/// In the order of time, and with the axis that the script asks for. The first interval is the one
+/// at 0, which meant that there is none.
+#[test]
+fn an_axis_is_as_long_as_the_script_says() {
+    let script = "begin { @ts = (uint64)0; for ($i : 0..3) { @ = tseries(2 * $i - 2, 100ms, 9); @ts += 100ms } \
+                  print(@, -10, 10); print(@, 0); clear(@); clear(@ts) }";
+    let output = run(sidestep(&["-q", "-e", script]).env("TZ", "UTC").env("BPFTRACE_DUMMY_TS_MAP", "@ts"), LIMIT);
+    let frame = "___________________________________________________";
+    let graph = |ends: &str, rows: [&str; 3]| {
+        let rows: String = (0..3).map(|at| format!("00:00:00.{at}00 {}\n", rows[at])).collect();
+        format!("@:\n{ends}\nhh:mm:ss.ms  |{frame}|\n{rows}             v{frame}v\n{ends}\n\n")
+    };
+    let wide = graph(
+        "             -10                                                10",
+        [
+            "|                   *     .                         | -2",
+            "|                         *                         | 0",
+            "|                         .    *                    | 2",
+        ],
+    );
+    let narrow = graph(
+        "             0                                                   2",
+        [
+            "*                                                   | -2",
+            "*                                                   | 0",
+            "|                                                   * 2",
+        ],
+    );
+    assert_eq!(output.stdout, format!("{wide}{narrow}\n\n"), "{output}");
+}

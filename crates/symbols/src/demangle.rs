@@ -60,9 +60,11 @@ fn thunk(core: &str) -> Option<(&'static str, &str)> {
     (is_offset(first) && is_offset(second)).then_some(("virtual thunk", function))
 }
 
-/// Rust's v0 mangling, or the legacy one: an Itanium name whose last part is `17h` and 16
-/// hexadecimal digits. It may have points itself (`drop_in_place$LT$std..rt..Foo$GT$`).
-fn is_rust(raw: &str) -> bool {
+/// Whether a symbol has a name of Rust: its v0 mangling, or the legacy one: an Itanium name whose
+/// last part is `17h` and 16 hexadecimal digits. It may have points itself
+/// (`drop_in_place$LT$std..rt..Foo$GT$`).
+#[must_use]
+pub fn is_rust(raw: &str) -> bool {
     if raw.starts_with("_R") {
         return true;
     }

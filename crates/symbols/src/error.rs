@@ -152,6 +152,24 @@ pub enum LineError {
         /// The next one that has code.
         next: Option<u64>,
     },
+    /// A column that nothing begins at.
+    #[error("no code at {file}:{line}:{column} in {}; columns with code are {}", path.display(), list(columns))]
+    NoColumn {
+        /// In which object.
+        path: PathBuf,
+        /// The source file.
+        file: String,
+        /// The line.
+        line: u64,
+        /// The column.
+        column: u64,
+        /// Those that have code.
+        columns: Vec<u64>,
+    },
+}
+
+fn list(numbers: &[u64]) -> String {
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn next_line(next: Option<u64>) -> String {

@@ -57,7 +57,7 @@ pub mod zip;
 
 pub use compiled::CompiledNames;
 pub use debugfile::{DebugSearch, Outcome, Searched};
-pub use demangle::full as demangled;
+pub use demangle::{full as demangled, is_rust};
 pub use elf::{Kind, Segment};
 pub use error::{LineError, ObjectError, PatternError, SymbolError, TypeError};
 pub use executable::Executable;

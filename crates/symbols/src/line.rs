@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use gimli::{DebugLine, DebugLineOffset, DebugLineStr, DebugStr, EndianSlice, Format, LineProgramHeader, LittleEndian};
+use gimli::{
+    ColumnType, DebugLine, DebugLineOffset, DebugLineStr, DebugStr, EndianSlice, Format, LineProgramHeader,
+    LittleEndian,
+};
 use sidestep_isa::Va;
 
 use crate::dwarf::{Place, Sections};
@@ -13,20 +16,35 @@ use crate::nearest::nearest;
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
-/// Addresses at which a line begins, ascending. `file` is the end of a path.
-pub(crate) fn addresses(place: &Place, elf: &Elf, file: &str, line: u64) -> Result<Vec<Va>, LineError> {
+/// A place in source text.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The end of a path.
+    pub file: &'a str,
+    pub line: u64,
+    /// Any if it is not said.
+    pub column: Option<u64>,
+}
+
+/// Addresses at which a line begins, or what is at a column of it, ascending.
+pub(crate) fn addresses(place: &Place, elf: &Elf, wanted: Wanted<'_>) -> Result<Vec<Va>, LineError> {
+    let Wanted { file, line, column } = wanted;
     let path = || place.path.clone();
     let sections = place
         .open(elf, ".debug_line", is_wanted)
         .map_err(|looked| LineError::NoTable { path: path(), looked: places(&looked) })?;
     let corrupt = |what: String| LineError::Corrupt { path: path(), what };
-    let found = read(&sections, file, line).map_err(corrupt)?;
+    let found = read(&sections, wanted).map_err(corrupt)?;
     if !found.addresses.is_empty() {
         return Ok(found.addresses.into_iter().map(Va).collect());
     }
-    Err(match found.has_file {
-        true => LineError::NoCode { path: path(), file: file.to_owned(), line, next: found.next },
-        false => {
+    Err(match (found.has_file, column) {
+        (true, Some(column)) if !found.columns.is_empty() => {
+            let columns = found.columns.into_iter().collect();
+            LineError::NoColumn { path: path(), file: file.to_owned(), line, column, columns }
+        }
+        (true, _) => LineError::NoCode { path: path(), file: file.to_owned(), line, next: found.next },
+        (false, _) => {
             let near = nearest(file, found.names.iter().map(String::as_str), 3);
             LineError::NoFile { path: path(), file: file.to_owned(), nearest: near }
         }
@@ -49,13 +67,16 @@ fn is_wanted(section: &[u8]) -> bool {
 struct Found {
     addresses: BTreeSet<u64>,
     has_file: bool,
+    /// Columns of the line that have code.
+    columns: BTreeSet<u64>,
     /// The first line behind that has code.
     next: Option<u64>,
     /// Names of all source files, without their directories.
     names: BTreeSet<String>,
 }
 
-fn read(sections: &Sections, file: &str, line: u64) -> Result<Found, String> {
+fn read(sections: &Sections, wanted: Wanted<'_>) -> Result<Found, String> {
+    let Wanted { file, line, column } = wanted;
     let (table, strings, line_strings) =
         (sections.get(".debug_line")?, sections.get(".debug_str")?, sections.get(".debug_line_str")?);
     let strings = DebugStr::new(&strings, LittleEndian);
@@ -83,7 +104,15 @@ fn read(sections: &Sections, file: &str, line: u64) -> Result<Found, String> {
                     continue;
                 }
                 if of_row.get() == line {
-                    found.addresses.insert(row.address());
+                    let at = match row.column() {
+                        ColumnType::LeftEdge => 0,
+                        ColumnType::Column(at) => at.get(),
+                    };
+                    if column.is_none_or(|column| column == at) {
+                        found.addresses.insert(row.address());
+                    } else if at > 0 {
+                        found.columns.insert(at);
+                    }
                 } else if of_row.get() > line && found.next.is_none_or(|next| of_row.get() < next) {
                     found.next = Some(of_row.get());
                 }

@@ -251,11 +251,12 @@ impl Object {
         &self.searched
     }
 
-    /// The addresses of a line of a source file, one in each function that has code of it: where it
-    /// begins first. `file` is the end of its path. Reads the line table at each call.
-    pub fn line(&self, file: &str, line: u64) -> Result<Vec<Va>, LineError> {
+    /// The addresses of a line of a source file, or of a column of it, one in each function that
+    /// has code of it: where it begins first. `file` is the end of its path. Reads the line table
+    /// at each call.
+    pub fn line(&self, file: &str, line: u64, column: Option<u64>) -> Result<Vec<Va>, LineError> {
         let mut functions = HashSet::new();
-        let mut addresses = line::addresses(&self.debug, &self.elf, file, line)?;
+        let mut addresses = line::addresses(&self.debug, &self.elf, line::Wanted { file, line, column })?;
         addresses.retain(|va| self.elf.in_text(*va));
         addresses.retain(|va| functions.insert(self.function_at(*va).map_or(*va, |(f, _)| f.va)));
         Ok(addresses)

@@ -53,7 +53,7 @@ fn lines_are_where_readelf_says() {
                     wanted.push((name_of(*va), *va));
                 }
             }
-            match object.line("lines.c", line) {
+            match object.line("lines.c", line, None) {
                 Ok(found) => {
                     let found: Vec<u64> = found.iter().map(|va| va.0).collect();
                     assert_eq!(found, wanted.iter().map(|(_, va)| *va).collect::<Vec<_>>(), "{flags:?} line {line}");
@@ -61,8 +61,11 @@ fn lines_are_where_readelf_says() {
                 Err(error) => assert!(shown.is_empty(), "{flags:?} line {line}: {error}\n{table}"),
             }
         }
-        assert!(object.line("lines.c", 4).unwrap().len() >= if flags.contains(&"-O0") { 1 } else { 2 }, "{flags:?}");
-        let error = |file: &str, line| object.line(file, line).unwrap_err().to_string();
+        assert!(
+            object.line("lines.c", 4, None).unwrap().len() >= if flags.contains(&"-O0") { 1 } else { 2 },
+            "{flags:?}"
+        );
+        let error = |file: &str, line| object.line(file, line, None).unwrap_err().to_string();
         assert!(
             error("lines.c", 6).ends_with("; the next line with code is 7") || error("lines.c", 6).contains("is 8")
         );
@@ -71,14 +74,34 @@ fn lines_are_where_readelf_says() {
 }
 
 #[test]
+fn columns_of_a_line() {
+    let dir = scratch("columns");
+    let text = "int g;\nint f(int a) { g += a; return g * 2; }\nint main(void) { return f(1); }\n";
+    let program = compile(&dir, "columns.c", text, &["-g", "-O0"]);
+    let object = Object::open(&program, &[]).unwrap();
+    let row = text.lines().nth(1).unwrap();
+    let begins_at = |word: &str| object.line("columns.c", 2, Some(row.find(word).unwrap() as u64 + 1)).unwrap();
+    let (function, sum, result) = (begins_at("{"), begins_at("+="), begins_at("* 2"));
+    assert_eq!(function, object.line("columns.c", 2, None).unwrap());
+    assert!(function < sum && sum < result, "{function:?} {sum:?} {result:?}");
+    assert_eq!(object.function_at(result[0]).unwrap().0.name.to_string(), "f");
+    let error = object.line("columns.c", 2, Some(99)).unwrap_err().to_string();
+    let (message, columns) = error.split_once("; columns with code are ").unwrap();
+    assert!(message.starts_with("no code at columns.c:2:99 in "), "{error}");
+    for column in columns.split(", ") {
+        assert!(object.line("columns.c", 2, column.parse().ok()).is_ok(), "{error}");
+    }
+}
+
+#[test]
 fn lines_are_found_in_the_debug_file() {
     let dir = scratch("debuglines");
     let program = compile(&dir, "lines.c", LINES, &["-g", "-O1"]);
-    let before = Object::open(&program, &[]).unwrap().line("lines.c", 4).unwrap();
+    let before = Object::open(&program, &[]).unwrap().line("lines.c", 4, None).unwrap();
     let debug = dir.join("lines.debug");
     run("objcopy", &["--only-keep-debug", "--compress-debug-sections", str(&program), str(&debug)]);
     run("strip", &[str(&program)]);
-    let error = Object::open(&program, &[]).unwrap().line("lines.c", 4).unwrap_err().to_string();
+    let error = Object::open(&program, &[]).unwrap().line("lines.c", 4, None).unwrap_err().to_string();
     assert!(error.contains("compile it with -g"), "{error}");
     // By the object's name, where the user says to look: `llvm-objcopy` sets no debug link.
     let named = dir.join("lines-debug/below");
@@ -88,8 +111,8 @@ fn lines_are_found_in_the_debug_file() {
     std::fs::copy(&debug, named.join(name)).unwrap();
     for given in [named, "lines-debug/below".into()] {
         let object = Object::open(&program, std::slice::from_ref(&given)).unwrap();
-        assert_eq!(object.line("lines.c", 4).unwrap(), before, "{}", given.display());
+        assert_eq!(object.line("lines.c", 4, None).unwrap(), before, "{}", given.display());
     }
     run("objcopy", &[&format!("--add-gnu-debuglink={}", str(&debug)), str(&program)]);
-    assert_eq!(Object::open(&program, &[]).unwrap().line("lines.c", 4).unwrap(), before);
+    assert_eq!(Object::open(&program, &[]).unwrap().line("lines.c", 4, None).unwrap(), before);
 }

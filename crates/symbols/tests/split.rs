@@ -91,7 +91,7 @@ fn said(program: &Path) -> String {
     for name in ["struct record", "struct only_here", "struct only_there"] {
         writeln!(text, "{name} {}", layout(&info, name).unwrap()).unwrap();
     }
-    writeln!(text, "{:?}", object.line("other.c", 12).unwrap().len()).unwrap();
+    writeln!(text, "{:?}", object.line("other.c", 12, None).unwrap().len()).unwrap();
     text
 }
 

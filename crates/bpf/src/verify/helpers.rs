@@ -172,6 +172,9 @@ const HELPERS: &[Helper] = &[
     // Not the kernel's: what tells the calls of a function apart while they last, of the address of
     // the return address and register r14 (a goroutine, whose stack may move).
     helper(265, "call_place", &[Context, Any, Any], Returns::Number),
+    // Not the kernel's: the name of a process, with its NUL. Only the controller can look it up: an
+    // open file in a process that is probed would be seen there.
+    helper(266, "process_comm", &[Write, Length, Any], Returns::Number),
     // Not the kernel's, and never called: `pass::arguments` puts in what it stands for.
     helper(STATIC_ARGUMENT, "static_argument", &[Context, Any, WriteU64], Returns::Number),
 ];

@@ -67,7 +67,7 @@ Examples:
 
 OBJECT:FUNC  OBJECT is a path or a library's short name (libc, c); without it, the main program, then \
 every mapped object. FUNC is a name, a glob, symbol+0xOFF or 0xADDR (address in the file). \
-OBJECT@FILE:LINE is a line of a source file."
+OBJECT@FILE:LINE[:COLUMN] is a line of a source file."
 )]
 pub struct Cli {
     /// What to do.
@@ -299,7 +299,7 @@ Examples:
   sidestep explain /usr/bin/redis-server:processCommand
   sidestep explain -p 1234 'libc:mem*'                  # as mapped in a process")]
 pub struct Explain {
-    /// Functions: OBJECT:FUNC; or usdt:OBJECT:PROVIDER:NAME, OBJECT@FILE:LINE.
+    /// Functions: OBJECT:FUNC; or usdt:OBJECT:PROVIDER:NAME, OBJECT@FILE:LINE[:COLUMN].
     pub pattern: String,
     #[command(flatten)]
     pub look: Look,
@@ -314,7 +314,7 @@ Examples:
   sidestep list -p 1234 'SSL_*'                         # in all objects of a process
   sidestep list 'usdt:libc:libc:*'                      # USDT probes")]
 pub struct List {
-    /// Functions: OBJECT:GLOB; or usdt:OBJECT:PROVIDER:NAME, OBJECT@FILE:LINE.
+    /// Functions: OBJECT:GLOB; or usdt:OBJECT:PROVIDER:NAME, OBJECT@FILE:LINE[:COLUMN].
     pub pattern: String,
     #[command(flatten)]
     pub look: Look,

@@ -63,8 +63,8 @@ pub struct More {
     /// Do not print warnings about the script.
     #[arg(long)]
     pub no_warnings: bool,
-    /// Count reads of numbers that fail, and of entries of maps that are not there; reads of
-    /// strings are counted in any case.
+    /// Say where reads of memory fail, and where entries of maps are not there; without it, reads
+    /// of strings that fail are counted.
     #[arg(short = 'k', long = "warnings", action = ArgAction::Count)]
     pub faults: u8,
     /// Look for files of #include and import here, too.

@@ -189,8 +189,8 @@ fn in_object(object: &Rc<Object>, func: &FuncPattern, analyses: &mut Analyses) -
             Some(va) => vec![at_address(object, va, analyses)?],
             None => Vec::new(),
         },
-        FuncPattern::Line(file, line) => {
-            let lines = object.line(file, *line)?.into_iter();
+        FuncPattern::Line(file, line, column) => {
+            let lines = object.line(file, *line, *column)?.into_iter();
             lines.map(|va| at_address(object, va, analyses)).collect::<Result<_, _>>()?
         }
         FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
@@ -276,7 +276,7 @@ fn not_found(object: &Object, func: &FuncPattern) -> SessionError {
         | FuncPattern::Every(text) => text.clone(),
         FuncPattern::Addr(va) | FuncPattern::EveryAt(va) => va.to_string(),
         FuncPattern::FileOffset(offset) => format!("offset {:#x}", offset.0),
-        FuncPattern::Line(file, line) => format!("{file}:{line}"),
+        FuncPattern::Line(file, line, column) => pattern::line_text(file, *line, *column),
         FuncPattern::Usdt(provider, name) => match object.find_usdt(provider, name) {
             Err(e) => return e.into(),
             Ok(_) => format!("{provider}:{name}"),

@@ -3,7 +3,7 @@
 //! OBJECT ends at the first single colon, so that the `::` of C++ and Rust names stays in FUNC.
 //! FUNC in double quotes is a name: nothing in it is an offset or an address. (A `*` in it is no
 //! obstacle: a glob that is exactly a function's name means that function.) `p:OBJECT:FUNC` is
-//! accepted as bcc writes it. `OBJECT@FILE:LINE` is a line of a source file.
+//! accepted as bcc writes it. `OBJECT@FILE:LINE[:COLUMN]` is a line of a source file.
 
 use sidestep_isa::{FileOff, Va};
 use sidestep_symbols::Matcher;
@@ -37,9 +37,9 @@ pub enum FuncPattern {
     EveryAt(Va),
     /// An offset in the object's file, in bytes, as the kernel's `uprobe_events` has it.
     FileOffset(FileOff),
-    /// A line of a source file, which is named by the end of its path: the first instruction of it
-    /// in each function that has any.
-    Line(String, u64),
+    /// A line of a source file, which is named by the end of its path, or a column of it: the first
+    /// instruction in each function that has any.
+    Line(String, u64, Option<u64>),
     /// `-r`: a regular expression is matched against names.
     Regex(String),
     /// USDT probes, by globs of provider and name: each of their sites.
@@ -74,9 +74,10 @@ pub fn parse(text: &str, regexp: bool) -> Result<Pattern, String> {
         return Err(format!("\"{text}\" names no function; expected [OBJECT:]FUNC, for example libc:malloc"));
     }
     if let Some((object, file)) = object.as_deref().and_then(|object| object.rsplit_once('@')) {
-        if let (false, false, Ok(line)) = (regexp, file.is_empty(), func.parse()) {
+        if let (false, false, Some((line, column))) = (regexp, file.is_empty(), parse_line(func)) {
             let object = (!object.is_empty()).then(|| object.to_owned());
-            return Ok(Pattern { text: text.to_owned(), object, func: FuncPattern::Line(file.to_owned(), line) });
+            let func = FuncPattern::Line(file.to_owned(), line, column);
+            return Ok(Pattern { text: text.to_owned(), object, func });
         }
     }
     let func = if regexp { FuncPattern::Regex(func.to_owned()) } else { parse_func(func)? };
@@ -97,6 +98,21 @@ pub fn usdt(object: &str, provider: &str, name: &str) -> Pattern {
     let text = format!("usdt:{object}:{provider}:{name}");
     let func = FuncPattern::Usdt(provider.to_owned(), name.to_owned());
     Pattern { text, object: Some(object.to_owned()), func }
+}
+
+/// `LINE[:COLUMN]`
+fn parse_line(text: &str) -> Option<(u64, Option<u64>)> {
+    match text.split_once(':') {
+        None => Some((text.parse().ok()?, None)),
+        Some((line, column)) => Some((line.parse().ok()?, Some(column.parse().ok()?))),
+    }
+}
+
+/// `FILE:LINE[:COLUMN]`
+#[must_use]
+pub fn line_text(file: &str, line: u64, column: Option<u64>) -> String {
+    let column = column.map_or_else(String::new, |column| format!(":{column}"));
+    format!("{file}:{line}{column}")
 }
 
 /// A name as it must be typed to be read as one, also by a shell.
@@ -206,7 +222,11 @@ mod tests {
 
     #[test]
     fn lines_of_source_files() {
-        let line = |file: &str, line| FuncPattern::Line(file.to_owned(), line);
+        let line = |file: &str, line| FuncPattern::Line(file.to_owned(), line, None);
+        let column = FuncPattern::Line("a.c".to_owned(), 12, Some(5));
+        assert_eq!(func("./a@src/a.c:12:5").1, FuncPattern::Line("src/a.c".to_owned(), 12, Some(5)));
+        assert_eq!(func("@a.c:12:5"), (None, column));
+        assert_eq!(func("./run@a.c:12:main").1, name("12:main"));
         assert_eq!(func("./a@src/a.c:12"), (Some("./a".to_owned()), line("src/a.c", 12)));
         assert_eq!(func("@a.c:12"), (None, line("a.c", 12)));
         assert_eq!(func("./run@1:main"), (Some("./run@1".to_owned()), name("main")));

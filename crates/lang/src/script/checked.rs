@@ -2,6 +2,7 @@
 
 use super::ast::{BinaryOp, Point, Step};
 use super::ctype::Layouts;
+pub use super::failure::{Failure, Memory, Noted};
 use super::printf::Format;
 use super::types::{Content, Type};
 
@@ -20,8 +21,8 @@ pub struct Checked {
     pub own: Vec<Type>,
     /// What programs ask of their probes.
     pub facts: Vec<Fact>,
-    /// Where the script reads entries of maps, if it is counted how often there are none.
-    pub reads: Vec<super::diagnostic::Span>,
+    /// What the script may not find, or cannot read, if that is said and counted.
+    pub reads: Vec<Noted>,
     /// Calls that need `--unsafe`, for they change something.
     pub unsafe_calls: Vec<super::diagnostic::Diagnostic>,
     /// What to say of `cpid` where no command is started.
@@ -36,6 +37,8 @@ pub struct Checked {
     pub word: u8,
     /// Processors that the machine may have: `ncpus`.
     pub processors: u64,
+    /// The memory node of each processor: `numaid`.
+    pub nodes: Vec<u8>,
     /// It may run in several processes, where addresses mean different things.
     pub several: bool,
 }
@@ -93,7 +96,8 @@ pub struct Config {
     pub stack_mode: StackMode,
     /// What is printed behind a text that was cut.
     pub trailer: String,
-    /// Reads of numbers that fail are counted, as those of texts always are.
+    /// What was not found or could not be read is said with its place. Without it, reads of texts
+    /// and data that fail are counted.
     pub count_reads: bool,
     /// Functions may be called that change the program (`--unsafe`).
     pub allow_unsafe: bool,
@@ -260,7 +264,7 @@ pub struct Entry {
     pub map: usize,
     /// None if it is one value.
     pub keys: Vec<Value>,
-    /// The read of it that is counted if nothing is there: an index into [`Checked::reads`].
+    /// What is noted if nothing is there: an index into [`Checked::reads`].
     pub read: Option<usize>,
 }
 
@@ -335,6 +339,8 @@ pub enum ValueKind {
     Var(usize),
     /// What is in a map; nothing is 0 or "".
     Read(Entry),
+    /// A number of what `stats(n)` keeps in a map; 0 if nothing is there.
+    Stat(Entry, Stat),
     /// Whether a key is there.
     Has(Entry),
     /// Something of the moment.
@@ -369,6 +375,9 @@ pub enum ValueKind {
     Meant(Box<Value>, Box<Meaning>),
     /// A number, text or data at an offset in data that is in our own memory.
     Part(Box<Value>, usize),
+    /// An element of an array that is in our own memory: the array, and which one. It is zeros if
+    /// there is no such element.
+    Element(Box<Value>, Box<Value>),
     /// `++` and `--` of a variable.
     StepVar(Step, usize),
     /// `++` and `--` of a map, by so much.
@@ -380,7 +389,7 @@ pub enum ValueKind {
     CountedText(Box<Value>, Box<Value>),
     /// The first text with the second behind it.
     Concat(Box<Value>, Box<Value>),
-    /// The name of the process with this number, if it is probed.
+    /// The name of the process with this number, if it is probed or the controller asks.
     CommOf(Box<Value>),
     /// Bytes in the target's memory: address and length.
     ReadBytes(Box<Value>, Box<Value>),
@@ -405,6 +414,8 @@ pub enum ValueKind {
     Matches(Box<Value>, Box<Value>),
     /// Something that is printed as something else.
     Shown(Box<Value>),
+    /// An address; what is noted if nothing can be read there: an index into [`Checked::reads`].
+    Noted(Box<Value>, usize),
     /// `self.x`; 0 or "" if nothing was assigned in this call.
     Own(usize),
     /// A value after statements.
@@ -413,6 +424,17 @@ pub enum ValueKind {
     Tuple(Vec<Value>),
     /// `a.0`, of a tuple.
     Item(Box<Value>, usize),
+}
+
+/// A number of what `stats(n)` keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stat {
+    /// How many values there were.
+    Count,
+    /// Their sum.
+    Total,
+    /// Their sum divided by their number.
+    Average,
 }
 
 /// What a program finds when it runs.
@@ -452,6 +474,8 @@ pub enum Builtin {
     Elapsed,
     /// `cpu`
     Cpu,
+    /// `numaid`
+    Node,
     /// `rand`
     Rand,
     /// `probe`
@@ -503,6 +527,9 @@ pub enum Action {
         top: Option<u64>,
         /// Values are divided by it.
         div: u64,
+        /// Of a `tseries`, where its axis begins and ends, if that is not to be taken from the
+        /// values.
+        axis: (Option<i64>, Option<i64>),
     },
     /// `print(value)`
     Print(Type),
@@ -522,6 +549,8 @@ pub enum Action {
     Exit,
     /// Something that went wrong in a program: message, and where.
     Warning(super::diagnostic::Diagnostic),
+    /// Something was not found, or could not be read: where.
+    Failure(Failure, super::diagnostic::Span),
     /// `errorf(format, …)` and `warnf(format, …)`: where.
     Say(Format, Vec<Type>, super::diagnostic::Diagnostic),
 }

@@ -59,7 +59,7 @@ pub struct Diagnostic {
     /// What it is.
     pub message: String,
     /// A line behind the message: numbers that are for those who know the machinery.
-    pub details: Option<&'static str>,
+    pub details: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
     /// The name, if it is one that nothing has.
@@ -121,7 +121,7 @@ impl Diagnostic {
         } else {
             let _ = writeln!(text, "{name}:{line}:{column}-{}: {severity}: {}", column + width, self.message);
         }
-        if let Some(details) = self.details {
+        if let Some(details) = &self.details {
             let _ = writeln!(text, "{details}");
         }
         // Tabs are one column wide in the message, and so they are here.

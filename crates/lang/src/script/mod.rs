@@ -7,6 +7,7 @@ pub mod checked;
 pub mod config;
 pub mod ctype;
 pub mod diagnostic;
+pub mod failure;
 pub mod fmt;
 pub mod lexer;
 pub mod lower;

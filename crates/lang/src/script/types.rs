@@ -412,8 +412,8 @@ pub enum Merge {
     Sum,
 }
 
-/// Bytes of an interval of a `tseries`: which one since 1970, a value, and how many values that
-/// are, or when the last one came.
+/// Bytes of an interval of a `tseries`: the number of the next one since 1970, a value, and how
+/// many values that are, or when the last one came.
 pub const INTERVAL: usize = 24;
 
 impl Content {

@@ -187,7 +187,7 @@ fn of_parts(object: &str, func: FuncPattern) -> Pattern {
         FuncPattern::Addr(va) => va.to_string(),
         FuncPattern::EveryAt(va) => format!("{va}+*"),
         FuncPattern::FileOffset(offset) => format!("{:#x}", offset.0),
-        FuncPattern::Line(file, line) => format!("{file}:{line}"),
+        FuncPattern::Line(file, line, column) => pattern::line_text(file, *line, *column),
         FuncPattern::Usdt(provider, name) => format!("{provider}:{name}"),
     };
     Pattern { text: format!("{object}:{name}"), object: Some(object.to_owned()), func }

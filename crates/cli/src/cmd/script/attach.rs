@@ -26,8 +26,11 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     }
     // Without an object, the program itself is searched, then its libraries.
     let (object, function) = match *fields {
-        [function] => ("", function),
-        [object, function] | [object, "cpp", function] => (object, function),
+        [function] => ("", function.to_owned()),
+        [object, function] | [object, "cpp" | "rust", function] => (object, function.to_owned()),
+        [object, line, column] if object.contains('@') && is_number(line) && is_number(column) => {
+            (object, format!("{line}:{column}"))
+        }
         [_, language, _] => return Err(anyhow!("the language '{language}' of {} is not known", point.text())),
         _ => return Err(anyhow!("{} is no attach point", point.text())),
     };
@@ -41,9 +44,13 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     };
     let mut parsed = pattern::parse(&text, regexp).map_err(|message| anyhow!(message))?;
     if let (FuncPattern::Name(name), true) = (&mut parsed.func, quoted) {
-        function.clone_into(name);
+        *name = function;
     }
     Ok(parsed)
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<u64>().is_ok()
 }
 
 /// Why the verifier does not take the program of a probe.

@@ -208,7 +208,10 @@ fn line(point: &Point, listed: &Listed) -> String {
     let provider = point.provider.name();
     let line = match &listed.demangled {
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),
-        Some(name) => format!("{provider}:{object}:cpp:\"{name}\""),
+        Some(name) => {
+            let language = if sidestep_symbols::is_rust(&listed.name) { "rust" } else { "cpp" };
+            format!("{provider}:{object}:{language}:\"{name}\"")
+        }
         // What ends an attach point, or is replaced in one.
         None if listed.name.contains([':', ',', '{', '}', ';', '$', '\'']) => {
             format!("{provider}:{object}:\"{}\"", listed.name)

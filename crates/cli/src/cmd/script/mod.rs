@@ -147,6 +147,7 @@ fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Resu
     }
     checked.several = flags.target.are_several();
     checked.processors = processors();
+    checked.nodes = nodes();
     let start = time::monotonic();
     let compiled = lower(&checked, time::clock_of_scripts(start))?;
     if flags.more.mode == Some(Mode::Codegen) && flags.debug.is_empty() {
@@ -224,6 +225,24 @@ fn processors() -> u64 {
     // `0-3`, or `0,2-3` where some numbers are not used.
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u64>().ok());
     last.map_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64), |last| last + 1)
+}
+
+/// The memory node of each processor, by its number.
+fn nodes() -> Vec<u8> {
+    let mut nodes = Vec::new();
+    for node in 0..=u8::MAX {
+        let Ok(text) = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")) else {
+            continue;
+        };
+        // `0-3,8`
+        for range in text.trim().split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) else { continue };
+            nodes.resize(nodes.len().max(usize::from(last) + 1), 0);
+            nodes[usize::from(first)..=usize::from(last)].fill(node);
+        }
+    }
+    nodes
 }
 
 /// Settings of bpftrace's environment variables. Those that mean nothing here are left alone.

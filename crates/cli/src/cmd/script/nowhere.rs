@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use sidestep_engine::{NoMatch, SessionError};
+use sidestep_engine::{FuncPattern, NoMatch, SessionError};
+use sidestep_isa::Va;
 use sidestep_lang::script::ast::Point;
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::Compiled;
@@ -26,7 +27,10 @@ impl Nowhere<'_> {
         let found = may_come.map(|later| &later.0).or(error.downcast_ref::<SessionError>());
         let Some(SessionError::NoMatch(missing)) = found else { return Err(error) };
         let Some(point) = self.point(&missing.pattern) else { return Err(error) };
-        let what = format!("No matches for {}", point.text().replacen(':', " ", 1));
+        let what = match address(point, self.regexp) {
+            Some(va) => format!("Could not resolve address: {}:{va}", point.object()),
+            None => format!("No matches for {}", point.text().replacen(':', " ", 1)),
+        };
         let Some(source) = &self.source else { return Err(error.context(what)) };
         let diagnostic = Diagnostic::error(point.span, format!("{what}: {}", missing.reason));
         source.say(&[match may_come {
@@ -48,5 +52,13 @@ impl Nowhere<'_> {
         let is_it = |point: &&Point| attach::pattern(point, self.regexp).is_ok_and(|found| found.text == pattern);
         let points = self.compiled.probes.iter().map(|probe| &probe.point);
         points.filter(|point| point.provider.has_target()).find(is_it)
+    }
+}
+
+/// The address that an attach point names.
+fn address(point: &Point, regexp: bool) -> Option<Va> {
+    match attach::pattern(point, regexp).ok()?.func {
+        FuncPattern::Addr(va) if !point.object().is_empty() => Some(va),
+        _ => None,
     }
 }

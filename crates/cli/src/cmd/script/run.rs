@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use sidestep_bpf::verify::{Rules, Verified, verify};
 use sidestep_engine::{Maps, Record};
 use sidestep_lang::script::ast::{Point, Provider};
-use sidestep_lang::script::checked::{Action, Checked};
-use sidestep_lang::script::diagnostic::{Diagnostic, Severity};
+use sidestep_lang::script::checked::{Action, Checked, Failure, Memory};
+use sidestep_lang::script::diagnostic::{Diagnostic, Severity, Span};
 use sidestep_lang::script::lower::{Compiled, JOINED};
 use sidestep_lang::script::parser::period;
 use sidestep_lang::script::printf::Format;
@@ -27,8 +27,6 @@ use crate::out::sink::{Reader, Sink};
 use crate::out::{json, number, time};
 use crate::signals;
 
-/// What the kernel's helpers say when they cannot read (`-EFAULT`).
-const EFAULT: i32 = -14;
 /// How many rounds of an interval are made up for: the process may have been stopped for hours.
 const MOST_LATE: u32 = 1000;
 
@@ -286,36 +284,44 @@ impl Script {
             sink.text("\n\n")?;
         }
         for map in self.printer.order() {
-            self.print_map(Print { map, top: None, div: 1, at_end: true }, maps, sink)?;
+            self.print_map(Print { map, top: None, div: 1, axis: (None, None), at_end: true }, maps, sink)?;
         }
         Ok(())
     }
 
-    /// Says how many reads of the target's memory have failed, and of entries of maps, if they are
-    /// counted.
+    /// Says how many reads of the target's memory have failed, and of entries of maps, beyond those
+    /// that were said.
     pub fn say_faults(&self, maps: Maps<'_>, sink: &mut Sink) -> io::Result<()> {
         let counts = maps.sums(self.faults, 0);
         let checked = &self.checked;
         for (count, block) in counts.iter().zip(&checked.blocks).filter(|(count, _)| **count > 0) {
             if let (true, Some(point)) = (sink.json(), block.points.first()) {
-                sink.line(&self.source.helper_error(point.span, "Bad address", "probe_read_user", EFAULT))?;
+                sink.line(&self.source.failure(point.span, Failure::Read(Memory::Program)))?;
                 continue;
             }
             let points: Vec<String> = block.points.iter().map(Point::text).collect();
             let values = if *count == 1 { "value" } else { "values" };
             sink.warn(&format!("{count} {values} could not be read at {}", points.join(", ")));
         }
-        let reads = counts.iter().skip(checked.blocks.len()).zip(&checked.reads);
-        for (count, span) in reads.filter(|(count, _)| **count > 0) {
-            if sink.json() {
-                sink.line(&self.source.helper_error(*span, "Success", "map_lookup_elem", 0))?;
-                continue;
+        // What was said when it happened first is said again if there was more of it.
+        for (count, noted) in counts.iter().skip(checked.blocks.len()).zip(&checked.reads) {
+            let said = u64::from(self.warned.contains(&noted.action));
+            if *count > said {
+                self.say_failure(noted.failure, noted.span, *count, sink)?;
             }
-            let warning = Diagnostic::warning(*span, "Can't lookup map element because it does not exist.");
-            let details = Some("Additional Info - helper: map_lookup_elem, retcode: 0");
-            let hint = Some(format!("{count} times")).filter(|_| *count > 1);
-            self.source.say(&[Diagnostic { details, hint, ..warning }]);
         }
+        Ok(())
+    }
+
+    /// Says that something failed at a place, so many times.
+    fn say_failure(&self, failure: Failure, span: Span, count: u64, sink: &mut Sink) -> io::Result<()> {
+        if sink.json() {
+            return sink.line(&self.source.failure(span, failure));
+        }
+        let (helper, code) = failure.helper();
+        let details = Some(format!("Additional Info - helper: {helper}, retcode: {code}"));
+        let hint = Some(format!("{count} times")).filter(|_| count > 1);
+        self.source.say(&[Diagnostic { details, hint, ..Diagnostic::warning(span, failure.message()) }]);
         Ok(())
     }
 
@@ -421,7 +427,9 @@ impl Script {
                 say_data(sink, "join", &text)?;
                 if sink.json() { Ok(()) } else { sink.text("\n") }
             }
-            Action::PrintMap { map, top, div } => self.print_map(Print { map, top, div, at_end: false }, maps, sink),
+            Action::PrintMap { map, top, div, axis } => {
+                self.print_map(Print { map, top, div, axis, at_end: false }, maps, sink)
+            }
             Action::Clear(map) => {
                 self.printer.clear(map, maps);
                 Ok(())
@@ -449,6 +457,10 @@ impl Script {
                     }
                 }
             }
+            Action::Failure(failure, span) => match self.warned.insert(number) {
+                true => self.say_failure(failure, span, 1, sink),
+                false => Ok(()),
+            },
             Action::Warning(warning) => match (self.warned.insert(number), sink.json()) {
                 (false, _) => Ok(()),
                 (true, true) => sink.line(&self.source.said_at(warning.span, "runtime_error", &warning.message, &[])),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use sidestep_lang::script::c::{Headers, Wanted};
+use sidestep_lang::script::checked::Failure;
 use sidestep_lang::script::diagnostic::{Diagnostic, Span};
 use sidestep_lang::script::parser::{Import, imports, is_known_header};
 
@@ -283,9 +284,10 @@ impl Source {
     }
 
     /// bpftrace's object for a helper that failed.
-    pub fn helper_error(&self, span: Span, message: &str, helper: &str, code: i32) -> String {
+    pub fn failure(&self, span: Span, failure: Failure) -> String {
+        let (helper, code) = failure.helper();
         let details = [("helper", json::string(helper)), ("retcode", code.to_string())];
-        self.said_at(span, "helper_error", message, &details)
+        self.said_at(span, "helper_error", failure.error(), &details)
     }
 
     /// bpftrace's object for what is said of a place in the script.

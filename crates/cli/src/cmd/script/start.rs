@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use sidestep_engine::{Bundle, Cookie, Local, Maps, Missing, Pattern, Request, Session, SessionError, Target, inside};
+use sidestep_engine::{
+    Bundle, Cookie, Local, Maps, Missing, NoMatch, Pattern, Request, Session, SessionError, Target, inside,
+};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::checked::{Checked, MissingProbes};
 use sidestep_lang::script::diagnostic::Diagnostic;
@@ -24,7 +26,7 @@ use crate::cmd::watch::{self, Job, Pace, Tool};
 use crate::flags::Timing;
 use crate::flags::script::{Buffering, Script as Flags};
 use crate::out::outlet;
-use crate::out::sink::Sink;
+use crate::out::sink::{Sink, say_lines};
 use crate::signals::Signals;
 
 /// Runs a script that is right.
@@ -53,6 +55,15 @@ pub fn run(
     if needs_target && (begins && must_be_there || !has_target) {
         if let Some(error) = nothing_there(flags, &compiled, regexp) {
             return nowhere.said(error);
+        }
+    }
+    if !must_be_there && tool.is_none() {
+        if let Some(missing) = never_there(flags, &compiled) {
+            if checked.config.missing_probes == MissingProbes::Warn {
+                missing.iter().for_each(|missing| nowhere.skipped(missing));
+            }
+            say_lines("ERROR: Attachment failed for all probes.");
+            return Ok(ExitCode::FAILURE);
         }
     }
     if needs_target && !has_target {
@@ -157,6 +168,22 @@ fn nothing_there(flags: &Flags, compiled: &Compiled, regexp: bool) -> Option<any
     });
     let may_come = |error: &SessionError| error.may_come() && flags.target.follow;
     errors.find(|error| matches!(error, SessionError::NoMatch(_)) && !may_come(error)).map(Into::into)
+}
+
+/// Why a script has nothing to do, now or later: all its probes are of files that are named by
+/// their paths, which lack what is probed. `None`: it has.
+fn never_there(flags: &Flags, compiled: &Compiled) -> Option<Vec<NoMatch>> {
+    let options = flags.engine.options();
+    let missing = compiled.probes.iter().map(|probe| {
+        let pattern = Some(&probe.point).filter(|point| point.provider.has_target())?;
+        let pattern = attach::pattern(pattern, false).ok()?;
+        pattern.object.as_ref().filter(|object| object.contains('/') && !object.contains(['*', '?', '[']))?;
+        match paths::in_each(&pattern, None, |file| sidestep_engine::list(file, None, &options)) {
+            Err(SessionError::NoMatch(missing)) if !missing.may_come => Some(*missing),
+            _ => None,
+        }
+    });
+    missing.collect::<Option<Vec<_>>>().filter(|missing| !missing.is_empty())
 }
 
 /// Attach points as bpftrace counts them: a static probe is one, wherever it is.

@@ -80,8 +80,12 @@ impl Names {
     fn at(&self, ty: &CType, bytes: &[u8], bit: u64, width: Option<u32>) -> Shown {
         let number = |len: u8, signed| bits(bytes, bit, width.map_or(8 * u64::from(len), u64::from), signed);
         match ty {
-            CType::Char => Shown::Int((number(1, true) as i64).into()),
-            CType::Int { bytes, signed: true } => Shown::Int((number(*bytes, true) as i64).into()),
+            // A bit-field has no bit for a sign, as in bpftrace, unless it is as wide as its type.
+            CType::Char | CType::Int { signed: true, .. } => {
+                let len = if let CType::Int { bytes, .. } = ty { *bytes } else { 1 };
+                let signed = width.is_none_or(|width| width == 8 * u32::from(len));
+                Shown::Int((number(len, signed) as i64).into())
+            }
             CType::Int { bytes, .. } => Shown::Int(number(*bytes, false).into()),
             CType::Enum(of) => named(of, number(of.bytes, of.signed)),
             CType::Pointer(_) | CType::Reference(_) => address(number(self.word, false)),

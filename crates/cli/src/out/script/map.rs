@@ -21,6 +21,8 @@ pub struct Print {
     pub top: Option<u64>,
     /// What values are divided by.
     pub div: u64,
+    /// Where the axis of a `tseries` begins and ends, if that is said.
+    pub axis: (Option<i64>, Option<i64>),
     /// The script has ended: nothing is said of an empty map.
     pub at_end: bool,
 }
@@ -34,6 +36,8 @@ pub struct Printer {
     before: HashMap<(usize, Vec<u8>), Vec<u64>>,
     /// Maps that were zeroed: they are printed though nothing is in them.
     zeroed: HashSet<usize>,
+    /// Maps that were cleared: a count or sum is 0 then.
+    cleared: HashSet<usize>,
 }
 
 /// What a row says.
@@ -61,7 +65,7 @@ pub struct Line {
 impl Printer {
     /// For the maps of a script.
     pub fn new(maps: Vec<Map>, index: Vec<usize>) -> Printer {
-        Printer { maps, index, before: HashMap::new(), zeroed: HashSet::new() }
+        Printer { maps, index, before: HashMap::new(), zeroed: HashSet::new(), cleared: HashSet::new() }
     }
 
     /// By name: the order in which they are printed at the end.
@@ -74,6 +78,7 @@ impl Printer {
     /// Forgets all entries.
     pub fn clear(&mut self, map: usize, maps: Maps<'_>) {
         self.zeroed.remove(&map);
+        self.cleared.insert(map);
         self.before.retain(|(of, _), _| *of != map);
         let shape = &self.maps[map];
         if is_array(shape) && shape.content.is_aggregate() && !shape.shared {
@@ -95,6 +100,10 @@ impl Printer {
             Content::Avg { .. } if self.maps[map].shared => maps.zero(self.index[map]),
             content if content.is_sum() => {
                 self.remember(map, maps);
+                self.zeroed.insert(map);
+            }
+            Content::Tseries { .. } => {
+                self.clear(map, maps);
                 self.zeroed.insert(map);
             }
             _ => self.clear(map, maps),
@@ -123,7 +132,7 @@ impl Printer {
                     let (average, total) = (average.text(), total.text());
                     out.push_str(&format!("{name}: {{ .count = {count}, .average = {average}, .total = {total} }}\n"));
                 }
-                Cell::Series(series) => out.push_str(&format!("{name}:\n{}\n", series.text())),
+                Cell::Series(series) => out.push_str(&format!("{name}:\n{}\n", series.text(print.axis))),
                 Cell::Rows(rows) => {
                     out.push_str(&format!("{name}:\n{}", hist::text(&rows, hist_div(&shape.content, print.div))))
                 }
@@ -137,7 +146,7 @@ impl Printer {
         let shape = &self.maps[print.map];
         let lines = self.lines(print, maps, names);
         let is_series = matches!(shape.content, Content::Tseries { .. }) && shape.keys.is_empty();
-        if lines.is_empty() && (print.at_end || !is_series) {
+        if lines.is_empty() && !(is_series && (!print.at_end || self.zeroed.contains(&print.map))) {
             return None;
         }
         let kind = match shape.content {
@@ -172,8 +181,10 @@ impl Printer {
 
     /// The rows of a map in the order in which they are printed.
     pub fn lines(&self, print: Print, maps: Maps<'_>, names: &mut Names) -> Vec<Line> {
-        let Print { map, top, div, at_end } = print;
+        let Print { map, top, div, at_end, .. } = print;
         let shape = &self.maps[map];
+        let is_zero = self.cleared.contains(&map) && matches!(shape.content, Content::Count | Content::Sum { .. });
+        let at_end = at_end && !is_zero;
         let keyed = !shape.keys.is_empty();
         let mut lines = Vec::new();
         for entry in maps.entries(self.index[map]) {

@@ -67,8 +67,8 @@ impl Series {
         self.signed = signed;
         for interval in bytes.chunks_exact(INTERVAL) {
             let word = |at: usize| interval[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
-            let (number, value, stamp) = (word(0), word(8), word(16));
-            if number != 0 {
+            let (behind, value, stamp) = (word(0), word(8), word(16));
+            if let Some(number) = behind.checked_sub(1) {
                 let value = if signed { i128::from(value as i64) } else { value.into() };
                 let point = Point { value, stamp, merge };
                 self.known.entry(number).and_modify(|known| *known = known.with(point)).or_insert(point);
@@ -96,8 +96,8 @@ impl Series {
         (*first..=self.end).map(|number| (number.wrapping_mul(self.interval), value(number))).collect()
     }
 
-    /// The graph.
-    pub fn text(&self) -> String {
+    /// The graph. `axis`: where it begins and ends, if that is not to be taken from the values.
+    pub fn text(&self, axis: (Option<i64>, Option<i64>)) -> String {
         let rows = self.rows();
         let values = || rows.iter().filter_map(|(_, value)| *value);
         let (Some(mut min), Some(mut max)) = (values().min(), values().max()) else { return "<no data>".to_owned() };
@@ -105,6 +105,8 @@ impl Series {
             // A number without a sign has nothing below 0.
             (min, max) = (if min == 0 && !self.signed { 0 } else { min - 1 }, max + 1);
         }
+        min = axis.0.map_or(min, i128::from);
+        max = axis.1.map_or(max, i128::from).max(min + 1);
         let (digits, unit) = self.unit();
         let time = if digits == 0 { "hh:mm:ss".to_owned() } else { format!("hh:mm:ss.{unit}") };
         let room = if digits == 0 { 9 } else { 10 + digits };
@@ -163,7 +165,7 @@ mod tests {
     fn series(values: &[(u64, i64)], intervals: u32) -> Series {
         let bytes: Vec<u8> = values
             .iter()
-            .flat_map(|(number, value)| [*number, *value as u64, 1].map(u64::to_ne_bytes).concat())
+            .flat_map(|(number, value)| [*number + 1, *value as u64, 1].map(u64::to_ne_bytes).concat())
             .collect();
         let mut series = Series::new(100_000_000, intervals, 1);
         series.add(&bytes, Merge::Last, true);
@@ -174,7 +176,7 @@ mod tests {
     /// Rows of the samples in bpftrace's documentation, without the times.
     #[test]
     fn rows_are_bpftraces() {
-        let zigzag = series(&[(1, -5), (2, -4), (3, 0), (4, 3), (5, 5)], 20).text();
+        let zigzag = series(&[(1, -5), (2, -4), (3, 0), (4, 3), (5, 5)], 20).text((None, None));
         let rows: Vec<&str> = zigzag.lines().map(|line| line.get(13..).unwrap_or_default()).collect();
         assert_eq!(
             rows,
@@ -195,21 +197,21 @@ mod tests {
 
     #[test]
     fn intervals_without_a_value_have_a_row() {
-        let text = series(&[(7, 9), (9, 9)], 20).text();
+        let text = series(&[(7, 9), (9, 9)], 20).text((None, None));
         let rows: Vec<&str> = text.lines().skip(2).map(|line| line.get(13..).unwrap_or_default()).collect();
         assert_eq!(rows[0], "|                         *                         | 9");
         assert_eq!(rows[1], "|                                                   | -");
         assert!(text.ends_with("             8                                                  10\n"), "{text}");
         // What is older than the intervals that are kept is left out.
         assert_eq!(series(&[(1, 1), (9, 9)], 3).rows().len(), 1);
-        assert_eq!(Series::default().text(), "<no data>");
+        assert_eq!(Series::default().text((None, None)), "<no data>");
     }
 
     #[test]
     fn threads_are_merged_by_interval() {
         for (merge, expected) in [(Merge::Last, 3), (Merge::Avg, 4), (Merge::Min, 3), (Merge::Max, 5), (Merge::Sum, 8)]
         {
-            let bytes = |value: u64, stamp: u64| [4, value, stamp].map(u64::to_ne_bytes).concat();
+            let bytes = |value: u64, stamp: u64| [5, value, stamp].map(u64::to_ne_bytes).concat();
             let mut series = Series::new(10, 5, 1);
             series.add(&bytes(5, 1), merge, true);
             series.add(&bytes(3, if merge == Merge::Last { 2 } else { 1 }), merge, true);

@@ -102,6 +102,15 @@ impl Space<'_> {
             },
             263 => a,
             265 => b,
+            266 => {
+                let name = i32::try_from(c).ok().and_then(|pid| sidestep_sys::comm_bytes(pid).ok());
+                let Some(mut comm) = name else { return Some(ENOENT as u64) };
+                comm.resize(b as usize, 0);
+                if let Some(last) = comm.last_mut() {
+                    *last = 0;
+                }
+                self.write(a, &comm).map_or(EFAULT as u64, |()| 0)
+            }
             256 => Histogram::bucket(a) as u64,
             257 => {
                 self.submit(b);

@@ -73,6 +73,7 @@ const VALUES: &[&str] = &[
     "comm",
     "cpid",
     "cpu",
+    "numaid",
     "elapsed",
     "func",
     "gid",

@@ -1,7 +1,7 @@
 //! `count()`, `sum(n)`, `hist(n)` and their like: what is assigned to maps and merged over threads.
 
-use super::super::ast::Expr;
-use super::super::checked::{Value, ValueKind};
+use super::super::ast::{Expr, ExprKind};
+use super::super::checked::{Failure, Stat, Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{Content, Type};
 use super::{Checker, Checking, count_of_arguments};
@@ -76,6 +76,33 @@ impl Checker<'_> {
             return self.error(span, message);
         }
         Ok(Content::Lhist { min, max, step })
+    }
+
+    /// Whether it is an entry of a map that keeps `stats(n)`, as far as that is known.
+    pub(super) fn is_stats(&self, of: &Expr) -> bool {
+        let ExprKind::Map(name, _) = &of.kind else { return false };
+        let map = self.maps.iter().find(|map| map.name == *name);
+        map.is_some_and(|map| matches!(map.content, Some(Content::Stats { .. })))
+    }
+
+    /// `@m[keys].count` and its like, of a map that keeps `stats(n)`.
+    pub(super) fn stat(&mut self, of: &Expr, field: &str, span: Span) -> Checking<Value> {
+        let ExprKind::Map(name, keys) = &of.kind else { return self.unknown() };
+        let entry = self.entry(name, keys, of.span)?;
+        let Some(Content::Stats { signed }) = self.maps[entry.map].content else { return self.unknown() };
+        let number = if signed { Type::INT } else { Type::UINT };
+        let (stat, ty) = match field {
+            "count" => (Stat::Count, Type::INT),
+            "total" => (Stat::Total, number),
+            "average" | "avg" => (Stat::Average, number),
+            _ => {
+                let message = format!("Map value of type 'stats' does not contain a field named '{field}'");
+                return self.error_with(span, message, "there are count, total and average");
+            }
+        };
+        self.maps[entry.map].read = true;
+        let entry = self.counted(entry, Failure::Lookup, of.span);
+        Ok(Value { ty, kind: ValueKind::Stat(entry, stat) })
     }
 
     /// How many arguments a function takes.

@@ -1,11 +1,11 @@
 //! Functions.
 
 use super::super::ast::{Expr, ExprKind};
-use super::super::checked::{Action, Builtin, Op, StackMode, Value, ValueKind};
+use super::super::checked::{Action, Builtin, Failure, Op, StackMode, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::printf::{Format, accepts};
-use super::super::types::{Meaning, Type};
+use super::super::types::{Content, Meaning, Type};
 use super::expr::int;
 use super::{Checker, Checking, advice};
 
@@ -234,7 +234,7 @@ impl Checker<'_> {
                     Some(content) if content.is_aggregate() && !self.maps[entry.map].read && entry.keys.is_empty() => {
                         Op::Act(self.action(Action::Clear(entry.map)), Vec::new())
                     }
-                    _ => Op::Delete(entry),
+                    _ => Op::Delete(self.counted(entry, Failure::Delete, span)),
                 }
             }
             "exit" => {
@@ -332,10 +332,11 @@ impl Checker<'_> {
         if let ExprKind::Map(_, keys) = &args[0].kind {
             if keys.is_empty() {
                 let map = self.map_argument("print", &args[0])?;
+                let is_series = matches!(self.maps[map].content, Some(Content::Tseries { .. }));
                 let mut numbers = Vec::new();
                 for arg in &args[1..] {
                     match self.expr(arg)?.kind {
-                        ValueKind::Int(n) if i64::try_from(n).is_ok() => numbers.push(n),
+                        ValueKind::Int(n) if i64::try_from(n).is_ok() || is_series => numbers.push(n),
                         ValueKind::Int(n) => {
                             let message = format!("print() cannot use a negative number ({})", n as i64);
                             return self.error(arg.span, message);
@@ -343,9 +344,21 @@ impl Checker<'_> {
                         _ => return self.error(arg.span, "print() expects an integer literal here"),
                     }
                 }
-                let top = numbers.first().copied().filter(|top| *top != 0);
-                let div = numbers.get(1).copied().unwrap_or(1).max(1);
-                return Ok(Op::Act(self.action(Action::PrintMap { map, top, div }), Vec::new()));
+                let number = |index: usize| numbers.get(index).copied();
+                let print = if is_series {
+                    let axis = (number(0).map(|n| n as i64), number(1).map(|n| n as i64));
+                    if let (Some(min), Some(max)) = axis {
+                        if min >= max {
+                            let message = format!("print() of a tseries: {min} is not less than {max}");
+                            return self.error(args[1].span.to(args[2].span), message);
+                        }
+                    }
+                    Action::PrintMap { map, top: None, div: 1, axis }
+                } else {
+                    let (top, div) = (number(0).filter(|top| *top != 0), number(1).unwrap_or(1).max(1));
+                    Action::PrintMap { map, top, div, axis: (None, None) }
+                };
+                return Ok(Op::Act(self.action(print), Vec::new()));
             }
         }
         if args.len() > 1 {

@@ -48,7 +48,8 @@ impl Checker<'_> {
             Some(Op::Delete(entry)) if !entry.keys.is_empty() => {
                 let mut ops = Vec::new();
                 let (entry, found) = self.found(entry, &mut ops);
-                ops.push(Op::Delete(entry));
+                // Whoever asks whether it was there is told nothing.
+                ops.push(Op::Delete(Entry { read: None, ..entry }));
                 Ok(after(ops, found))
             }
             Some(op) => Ok(after(vec![op], truth(ValueKind::Int(1)))),

@@ -1,7 +1,7 @@
 //! Expressions, with constants folded.
 
 use super::super::ast::{BinaryOp, Expr, ExprKind, Step, UnaryOp};
-use super::super::checked::{Action, Builtin, Entry, Value, ValueKind};
+use super::super::checked::{Action, Builtin, Failure, Value, ValueKind};
 use super::super::ctype::CType;
 use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::number;
@@ -57,12 +57,17 @@ impl Checker<'_> {
                 match readable(&content) {
                     Some(ty) => {
                         self.maps[entry.map].read = true;
-                        let entry = self.counted(entry, span);
+                        let entry = self.counted(entry, Failure::Lookup, span);
                         Ok(Value { ty, kind: ValueKind::Read(entry) })
                     }
                     None => {
                         let message = format!("Map value of type '{}' cannot be used in an expression", content.name());
-                        self.error_with(span, message, format!("print(@{name}) prints it"))
+                        let shown = format!("print(@{name}) prints it");
+                        let hint = match content {
+                            super::Content::Stats { .. } => format!("{shown}; .count, .total and .average are numbers"),
+                            _ => shown,
+                        };
+                        self.error_with(span, message, hint)
                     }
                 }
             }
@@ -145,6 +150,7 @@ impl Checker<'_> {
                     self.own(name, span)
                 }
                 (None, ExprKind::Member(of, name)) if is_config(of) => self.told(name, span),
+                (None, ExprKind::Member(of, name)) if self.is_stats(of) => self.stat(of, name, span),
                 (None, ExprKind::Member(of, name)) => {
                     let of = self.expr(of)?;
                     self.item(of, name, span)
@@ -360,19 +366,6 @@ impl Checker<'_> {
             "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.";
         let warning = self.action(Action::Warning(Diagnostic::warning(span, message)));
         Ok(Value { ty, kind: ValueKind::Divide(op, unsigned, a, b, warning) })
-    }
-
-    /// A read of an entry, which is counted if nothing is there and the user has asked for it.
-    fn counted(&mut self, entry: Entry, span: Span) -> Entry {
-        if !self.out.config.count_reads {
-            return entry;
-        }
-        let reads = &mut self.out.reads;
-        let known = reads.iter().position(|known| *known == span).unwrap_or_else(|| {
-            reads.push(span);
-            reads.len() - 1
-        });
-        Entry { read: Some(known), ..entry }
     }
 
     /// `++` or `--` of a variable, which has 64 bits then.

@@ -7,6 +7,7 @@ use super::super::diagnostic::{Diagnostic, Span, Unknown};
 use super::super::types::Type;
 use super::counted::Counted;
 use super::expr::{int, is_config};
+use super::failure::access;
 use super::memory::{Base, Place, plus, times};
 use super::{Checker, Checking};
 
@@ -22,11 +23,16 @@ struct Found {
 impl Checker<'_> {
     /// The place that an expression names; `None`: it names none.
     pub(super) fn place(&mut self, expr: &Expr) -> Checking<Option<Place>> {
+        let place = self.place_of(expr)?;
+        Ok(place.map(|place| Place { read: self.note_read(access(expr)), ..place }))
+    }
+
+    fn place_of(&mut self, expr: &Expr) -> Checking<Option<Place>> {
         Ok(Some(match &expr.kind {
             ExprKind::Member(of, name) => match &of.kind {
                 ExprKind::Ident(word) if word == "args" => self.argument(name, of.span.to(expr.span))?,
                 ExprKind::Ident(word) if word == "self" => return Ok(None),
-                _ if is_config(of) => return Ok(None),
+                _ if is_config(of) || self.is_stats(of) => return Ok(None),
                 _ if name.starts_with(|c: char| c.is_ascii_digit()) => return Ok(None),
                 _ => return self.member(of, name, expr.span),
             },
@@ -109,7 +115,7 @@ impl Checker<'_> {
         let record = record.clone();
         let layout = self.layout(&record, of.span)?;
         if let Some(field) = self.field(&layout, name, of.span)? {
-            return Ok(Some(Place { bit: base.bit + field.bit, ty: field.ty, width: field.width, base: base.base }));
+            return Ok(Some(Place { bit: base.bit + field.bit, ty: field.ty, width: field.width, ..base }));
         }
         let message = format!("{} does not contain a field named '{name}'", describe(&record.name));
         let names: Vec<&str> = layout.fields.iter().map(|field| &*field.name).filter(|n| !n.is_empty()).collect();
@@ -158,6 +164,7 @@ impl Checker<'_> {
             other => return self.error(span, cannot(&other.name())),
         };
         let size = self.size(&ty, of.span)?;
+        let whole = self.size(&place.ty, of.span)?;
         match (place.base, &at.kind) {
             (base, ValueKind::Int(n)) => {
                 let bit = place.bit.wrapping_add(n.wrapping_mul(size.wrapping_mul(8)));
@@ -167,14 +174,19 @@ impl Checker<'_> {
                         let address = plus(address, int(bit / 8));
                         Ok(Some(Place::new(Base::Address(address), ty)))
                     }
-                    base => Ok(Some(Place { base, bit, ty, width: None })),
+                    base => Ok(Some(Place { base, bit, ty, width: None, read: None })),
                 }
             }
             (Base::Address(address), _) => {
                 let first = plus(address, int(place.bit / 8));
                 Ok(Some(Place::new(Base::Address(plus(first, times(at, size))), ty)))
             }
-            _ => self.error(index.span, "the index of an array that is in registers or a copy must be a literal"),
+            (base, _) => {
+                let array = Place { base, ..place }.data(whole as usize);
+                let kind = ValueKind::Element(Box::new(array), Box::new(at));
+                let element = Value { ty: Type::Data { ty: ty.clone(), size: size as usize }, kind };
+                Ok(Some(Place::new(Base::Own(element), ty)))
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::known::machine;
 use super::{Checker, Checking, advice};
 
 /// What only the kernel knows.
-const KERNEL: &[&str] = &["kstack", "ksym", "curtask", "cgroup", "ctx", "numaid", "jiffies", "kaddr"];
+const KERNEL: &[&str] = &["kstack", "ksym", "curtask", "cgroup", "ctx", "jiffies", "kaddr"];
 
 /// Frames of `ustack` without a number, as in bpftrace.
 const STACK_DEPTH: u32 = 127;
@@ -60,6 +60,7 @@ impl Checker<'_> {
             "nsecs" => builtin(Type::UINT, Builtin::Nsecs),
             "elapsed" => builtin(Type::UINT, Builtin::Elapsed),
             "cpu" => builtin(Type::UINT32, Builtin::Cpu),
+            "numaid" => builtin(Type::UINT32, Builtin::Node),
             "rand" => builtin(Type::UINT32, Builtin::Rand),
             "username" => {
                 let uid = Value { ty: Type::UINT32, kind: ValueKind::Builtin(Builtin::Uid) };

@@ -96,7 +96,8 @@ impl Checker<'_> {
         Ok(Value { ty, kind: ValueKind::Concat(Box::new(a), Box::new(b)) })
     }
 
-    /// `comm(pid)`: the name of a process that is probed; else "".
+    /// `comm(pid)`: the name of any process in the controller; in a program that is probed, of one
+    /// that is; else "".
     pub(super) fn comm_of(&mut self, pid: &Expr) -> Checking<Value> {
         let pid = self.int_argument("comm", pid)?;
         Ok(Value { ty: Type::Text(COMM), kind: ValueKind::CommOf(Box::new(pid)) })

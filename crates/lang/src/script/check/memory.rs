@@ -12,6 +12,7 @@ use super::super::diagnostic::Span;
 use super::super::program::{Program, Signature, Symbol};
 use super::super::types::Type;
 use super::expr::truth;
+use super::failure::noted;
 use super::{Checker, Checking, Wrong};
 
 /// Bytes of data that is printed at most.
@@ -150,6 +151,8 @@ pub(super) struct Place {
     pub ty: CType,
     /// Of a bit-field.
     pub width: Option<u32>,
+    /// What is noted if it cannot be read: an index into `Checked::reads`.
+    pub read: Option<usize>,
 }
 
 /// What a place lies in.
@@ -206,7 +209,7 @@ fn bits(of: Value, from: u64, width: u64, signed: bool) -> Value {
 
 impl Place {
     pub fn new(base: Base, ty: CType) -> Place {
-        Place { base, bit: 0, ty, width: None }
+        Place { base, bit: 0, ty, width: None, read: None }
     }
 
     /// The number that is there, as it is kept in 64 bits. `None`: no number of this size is read
@@ -224,7 +227,7 @@ impl Place {
             false => Type::Int { bytes: span as u8, signed: false },
         };
         let part = match &self.base {
-            Base::Address(address) => value(part, ValueKind::Load(boxed(plus(address.clone(), number(first))))),
+            Base::Address(address) => value(part, ValueKind::Load(boxed(self.address(address)))),
             Base::Own(data) => value(part, ValueKind::Part(boxed(data.clone()), first as usize)),
             Base::Words(words) => {
                 let (word, from) = ((self.bit / 64) as usize, self.bit % 64);
@@ -241,14 +244,19 @@ impl Place {
         }
     }
 
+    /// The address of its first byte, where it is read.
+    fn address(&self, base: &Value) -> Value {
+        noted(plus(base.clone(), number(self.bit / 8)), self.read)
+    }
+
     /// The data that is there.
-    fn data(&self, size: usize) -> Value {
+    pub(super) fn data(&self, size: usize) -> Value {
         let ty = Type::Data { ty: self.ty.clone(), size };
         let first = self.bit / 8;
         value(
             ty.clone(),
             match &self.base {
-                Base::Address(address) => ValueKind::Load(boxed(plus(address.clone(), number(first)))),
+                Base::Address(address) => ValueKind::Load(boxed(self.address(address))),
                 Base::Own(data) if data.ty == ty && first == 0 => data.kind.clone(),
                 Base::Own(data) => ValueKind::Part(boxed(data.clone()), first as usize),
                 Base::Words(words) if first == 0 => ValueKind::Words(words.clone()),
@@ -384,7 +392,11 @@ impl Checker<'_> {
     pub(super) fn plain(&mut self, place: &Place, span: Span) -> Checking<Value> {
         if let Some(ty) = number_type(&place.ty) {
             let (bytes, signed) = match &ty {
-                Type::Int { bytes, signed } => (*bytes, *signed),
+                // A bit-field has no bit for a sign, as in bpftrace, unless it is as wide as its
+                // type.
+                Type::Int { bytes, signed } => {
+                    (*bytes, *signed && place.width.is_none_or(|width| width == 8 * u32::from(*bytes)))
+                }
                 Type::Enum(of) => (of.bytes, of.signed),
                 _ => (self.types.word(), false),
             };
@@ -392,7 +404,7 @@ impl Checker<'_> {
                 return self.error(span, "this bit-field lies in more than 8 bytes and cannot be read");
             };
             return Ok(match ty {
-                Type::Int { .. } => number,
+                Type::Int { .. } => Value { ty, ..number },
                 ty => value(ty, ValueKind::Shown(Box::new(number))),
             });
         }

@@ -14,6 +14,7 @@ mod declared;
 mod each;
 mod entry;
 mod expr;
+mod failure;
 mod field;
 mod function;
 mod ident;

@@ -5,6 +5,7 @@ use super::super::checked::{Value, ValueKind};
 use super::super::diagnostic::Span;
 use super::super::types::{List, Type};
 use super::expr::{int, text, truth};
+use super::failure::noted;
 use super::memory::{Base, Place, array, plus, value};
 use super::{Checker, Checking};
 
@@ -50,7 +51,10 @@ impl Checker<'_> {
             return Ok(Value { ty: value.ty.clone(), kind: ValueKind::CountedText(address.clone(), length) });
         }
         match &value.ty {
-            ty if ty.is_int() => Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(Box::new(value), most) }),
+            ty if ty.is_int() => {
+                let address = Box::new(self.noted_text(value, span));
+                Ok(Value { ty: Type::Text(len), kind: ValueKind::ReadText(address, most) })
+            }
             Type::Text(_) => Ok(value),
             ty => {
                 let message =
@@ -114,6 +118,7 @@ impl Checker<'_> {
             ValueKind::Int(n) => (n as usize).min(self.out.config.max_strlen),
             _ => self.out.config.max_strlen,
         };
+        let address = noted(address, self.note_read(span));
         Ok(Value { ty: Type::Bytes(most), kind: ValueKind::ReadBytes(Box::new(address), Box::new(len)) })
     }
 

@@ -46,6 +46,7 @@ impl Checker<'_> {
             ty: field.ty.clone(),
             width: field.width,
             base: place.base.clone(),
+            read: place.read,
         };
         let tag = variants.tag.and_then(|tag| layout.fields.get(tag)).map(member);
         let (mut which, mut members, mut views) = (int(0), Vec::new(), Vec::new());
@@ -143,8 +144,7 @@ impl Checker<'_> {
                 return self.error(span, format!("'{}' has more than {MEMBERS} members: name one", record.name));
             };
             found.left = left;
-            let member =
-                Place { bit: place.bit + field.bit, ty: field.ty, width: field.width, base: place.base.clone() };
+            let member = Place { bit: place.bit + field.bit, ty: field.ty, width: field.width, ..place.clone() };
             // Members of what has no name are members of what it is in.
             match &member.ty {
                 CType::Record(of) if field.name.is_empty() && self.is_open(of, plain) => {

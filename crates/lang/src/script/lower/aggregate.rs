@@ -3,7 +3,7 @@
 
 use sidestep_bpf::{AluOp, AtomicOp, Cond, Insn, Operand, Reg, Size, Width};
 
-use super::super::checked::{Entry, Value};
+use super::super::checked::{Entry, Stat, Value};
 use super::super::types::Content;
 use super::{Lower, helper};
 use crate::build::Label;
@@ -88,18 +88,27 @@ impl Lower<'_, '_> {
         self.add(off, Reg::R3);
     }
 
-    /// The number of a map's value at `r0` into `r0`.
-    pub(super) fn number_at(&mut self, map: usize) {
-        let Content::Avg { signed } = self.shared.checked.maps[map].content else {
-            self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
-            return;
-        };
-        let none = self.out.label();
-        self.out.load(Size::Dw, Reg::R1, Reg::R0, 8);
-        self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
-        self.out.branch_imm(Width::W64, Cond::Eq, Reg::R1, 0, none);
-        self.out.alu(if signed { AluOp::Sdiv } else { AluOp::Div }, Reg::R0, Reg::R1);
-        self.out.bind(none);
+    /// Which number a map's value is read as, if it is more than one.
+    pub(super) fn usual(&self, map: usize) -> Option<Stat> {
+        matches!(self.shared.checked.maps[map].content, Content::Avg { .. }).then_some(Stat::Average)
+    }
+
+    /// The number of a map's value at `r0`, or one of what is counted there, into `r0`.
+    pub(super) fn number_at(&mut self, map: usize, stat: Option<Stat>) {
+        match stat {
+            None | Some(Stat::Total) => self.out.load(Size::Dw, Reg::R0, Reg::R0, 0),
+            Some(Stat::Count) => self.out.load(Size::Dw, Reg::R0, Reg::R0, 8),
+            Some(Stat::Average) => {
+                let content = &self.shared.checked.maps[map].content;
+                let signed = matches!(content, Content::Avg { signed: true } | Content::Stats { signed: true });
+                let none = self.out.label();
+                self.out.load(Size::Dw, Reg::R1, Reg::R0, 8);
+                self.out.load(Size::Dw, Reg::R0, Reg::R0, 0);
+                self.out.branch_imm(Width::W64, Cond::Eq, Reg::R1, 0, none);
+                self.out.alu(if signed { AluOp::Sdiv } else { AluOp::Div }, Reg::R0, Reg::R1);
+                self.out.bind(none);
+            }
+        }
     }
 
     /// What an extreme of all threads begins with: any number is better.

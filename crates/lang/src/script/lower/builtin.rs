@@ -1,9 +1,9 @@
 //! Builtins.
 
-use sidestep_bpf::{AluOp, Reg, Size};
+use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 
 use super::super::checked::{Builtin, Timer};
-use super::{COMMAND, Clock, Lower, POINT, Site, helper};
+use super::{COMMAND, CONSTANTS, Clock, Lower, POINT, Site, helper};
 
 /// A number that no stack has.
 const NO_STACK: u64 = 0x7fff_ffff;
@@ -18,7 +18,7 @@ impl Lower<'_, '_> {
                 let first = i32::from(context.words_before_arguments()) - context.arguments.len() as i32;
                 self.register(Reg::R3, context.stack_pointer);
                 self.out.alu_imm(AluOp::Add, Reg::R3, word * (n as i32 + first));
-                self.read_user(word);
+                self.read_user(word, None);
             }
             Builtin::Pid => {
                 self.out.call(helper::PID_TGID);
@@ -29,6 +29,7 @@ impl Lower<'_, '_> {
                 self.out.map_value(Reg::R1, COMMAND, 0);
                 self.out.load(Size::Dw, Reg::R0, Reg::R1, 0);
             }
+            Builtin::Node => self.node(),
             Builtin::Processors => self.out.set(Reg::R0, self.shared.checked.processors),
             Builtin::Tid => {
                 self.out.call(helper::PID_TGID);
@@ -92,7 +93,7 @@ impl Lower<'_, '_> {
                 Some(link) => self.register(Reg::R0, link),
                 None => {
                     self.register(Reg::R3, self.context().stack_pointer);
-                    self.read_user(self.shared.checked.word.into());
+                    self.read_user(self.shared.checked.word.into(), None);
                 }
             },
             Builtin::Symbol(fact) => self.symbol(fact),
@@ -106,5 +107,24 @@ impl Lower<'_, '_> {
             | Builtin::Retval
             | Builtin::Register(_) => {}
         }
+    }
+
+    /// The memory node of the processor that the thread is on, into `r0`: no processor changes its
+    /// node.
+    fn node(&mut self) {
+        let nodes = self.shared.checked.nodes.clone();
+        let first = nodes.first().copied().unwrap_or(0);
+        if nodes.iter().all(|node| *node == first) {
+            return self.out.mov_imm(Reg::R0, first.into());
+        }
+        let (table, unknown) = (self.constant(&nodes, nodes.len()), self.out.label());
+        self.out.call(helper::CPU);
+        self.out.mov(Reg::R1, Reg::R0);
+        self.out.mov_imm(Reg::R0, 0);
+        self.out.branch_imm(Width::W64, Cond::Ge, Reg::R1, nodes.len() as i32, unknown);
+        self.out.map_value(Reg::R2, CONSTANTS, table);
+        self.out.alu(AluOp::Add, Reg::R2, Reg::R1);
+        self.out.load(Size::B, Reg::R0, Reg::R2, 0);
+        self.out.bind(unknown);
     }
 }

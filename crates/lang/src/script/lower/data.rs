@@ -1,8 +1,9 @@
 //! Data of C: copied as a whole, and read in parts.
 
-use sidestep_bpf::{Reg, Size};
+use sidestep_bpf::{AluOp, Cond, Reg, Size, Width};
 
 use super::super::checked::{Value, ValueKind};
+use super::super::ctype::CType;
 use super::super::types::Type;
 use super::text::At;
 use super::{Lower, Place, helper};
@@ -63,6 +64,9 @@ impl Lower<'_, '_> {
             self.out.bind(end);
             return;
         }
+        if let ValueKind::Element(array, index) = &value.kind {
+            return self.element_to(to, array, index, size);
+        }
         let used = self.used;
         let key = match &value.kind {
             ValueKind::Read(entry) if !self.is_array(entry.map) => Some((entry, self.key(entry))),
@@ -99,11 +103,49 @@ impl Lower<'_, '_> {
         self.address(Reg::R1, to);
         self.out.mov_imm(Reg::R2, size as i32);
         self.out.call(reader);
-        if reader == helper::READ_USER && self.shared.checked.config.count_reads {
-            self.count_fault();
+        match &value.kind {
+            ValueKind::Load(of) if self.shared.checked.config.count_reads => self.failed_read(of),
+            _ => {}
         }
         self.out.bind(missing);
         self.release(used);
+    }
+
+    /// An element of so many bytes of an array of ours into a place; zeros if it has no such one.
+    fn element_to(&mut self, to: At, array: &Value, index: &Value, size: usize) {
+        let Type::Data { ty: CType::Array(_, length), size: whole } = &array.ty else { return };
+        let used = self.used;
+        let (at, missing) = (self.stack(8), self.out.label());
+        self.int(index);
+        self.out.put(Reg::R10, at, Reg::R0);
+        let from = match self.data(array) {
+            // What is read at any index must not be on the stack.
+            on_stack @ At::Stack(_) => {
+                let copy = At::Scratch(self.scratch(array.ty.stored()));
+                self.copy_data(copy, on_stack, *whole);
+                copy
+            }
+            from => from,
+        };
+        self.clear(to, size.next_multiple_of(8));
+        self.out.load(Size::Dw, Reg::R2, Reg::R10, at);
+        self.out.branch_imm(Width::W64, Cond::Ge, Reg::R2, *length as i32, missing);
+        self.out.alu_imm(AluOp::Mul, Reg::R2, size as i32);
+        self.address(Reg::R3, from);
+        self.out.alu(AluOp::Add, Reg::R3, Reg::R2);
+        self.address(Reg::R1, to);
+        self.out.mov_imm(Reg::R2, size as i32);
+        self.out.call(helper::READ_KERNEL);
+        self.out.bind(missing);
+        self.release(used);
+    }
+
+    /// So many bytes of our own memory.
+    fn copy_data(&mut self, to: At, from: At, size: usize) {
+        self.address(Reg::R3, from);
+        self.address(Reg::R1, to);
+        self.out.mov_imm(Reg::R2, size as i32);
+        self.out.call(helper::READ_KERNEL);
     }
 
     /// A number in data into `r0`.
@@ -115,7 +157,7 @@ impl Lower<'_, '_> {
         self.out.put_imm(Reg::R10, at, 0);
         self.address(Reg::R3, from);
         self.out.mov(Reg::R1, Reg::R10);
-        self.out.alu_imm(sidestep_bpf::AluOp::Add, Reg::R1, at.into());
+        self.out.alu_imm(AluOp::Add, Reg::R1, at.into());
         self.out.mov_imm(Reg::R2, i32::from(*bytes));
         self.out.call(helper::READ_KERNEL);
         self.out.load(Size::Dw, Reg::R0, Reg::R10, at);

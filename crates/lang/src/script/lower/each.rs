@@ -52,7 +52,7 @@ impl Lower<'_, '_> {
             let bytes = Type::Bytes(key - 8);
             self.copy(At::Scratch(var), &bytes, At::Scratch(at), &bytes);
             self.address(Reg::R0, At::Scratch(at).plus(key));
-            self.number_at(of.map);
+            self.number_at(of.map, self.usual(of.map));
             self.store(At::Scratch(var).plus(key), Reg::R0);
         }
         self.clear_vars(of.number, Some(of.var));

@@ -18,6 +18,7 @@ impl Lower<'_, '_> {
             ValueKind::Int(_)
             | ValueKind::Var(_)
             | ValueKind::Text(_)
+            | ValueKind::Element(..)
             | ValueKind::Words(_)
             | ValueKind::Meant(..)
             | ValueKind::ReadText(..)
@@ -33,7 +34,8 @@ impl Lower<'_, '_> {
                 self.ops(ops);
                 self.int(of);
             }
-            ValueKind::Read(entry) => self.read_map(entry),
+            ValueKind::Read(entry) => self.read_map(entry, self.usual(entry.map)),
+            ValueKind::Stat(entry, stat) => self.read_map(entry, Some(*stat)),
             ValueKind::Has(entry) => self.has(entry),
             ValueKind::Builtin(builtin) => self.builtin(*builtin),
             ValueKind::Not(_) | ValueKind::Same(..) => self.truth(value),
@@ -107,7 +109,7 @@ impl Lower<'_, '_> {
             }
             ValueKind::Find(text, part) => self.of_texts(helper::TEXT_FIND, text, part),
             ValueKind::Matches(text, pattern) => self.of_texts(helper::TEXT_MATCHES, text, pattern),
-            ValueKind::Shown(of) => self.int(of),
+            ValueKind::Shown(of) | ValueKind::Noted(of, _) => self.int(of),
         }
         if self.is_kept_apart(value) {
             self.out.mov(Reg::R1, Reg::R0);
@@ -309,12 +311,13 @@ impl Lower<'_, '_> {
         let Type::Int { bytes, .. } = ty else { return };
         self.int(address);
         self.out.mov(Reg::R3, Reg::R0);
-        self.read_user(i32::from(*bytes));
+        self.read_user(i32::from(*bytes), Some(address));
         self.resize(ty);
     }
 
-    /// So many bytes at `r3` into `r0`.
-    pub(super) fn read_user(&mut self, bytes: i32) {
+    /// So many bytes at `r3` into `r0`. `address` is the expression that was computed, if there is
+    /// one.
+    pub(super) fn read_user(&mut self, bytes: i32, address: Option<&Value>) {
         let used = self.used;
         let at = self.stack(8);
         self.out.put_imm(Reg::R10, at, 0);
@@ -322,8 +325,10 @@ impl Lower<'_, '_> {
         self.out.alu_imm(AluOp::Add, Reg::R1, at.into());
         self.out.mov_imm(Reg::R2, bytes);
         self.out.call(helper::READ_USER);
-        if self.shared.checked.config.count_reads {
-            self.count_fault();
+        match address {
+            _ if !self.shared.checked.config.count_reads => {}
+            Some(address) => self.failed_read(address),
+            None => self.count_fault(),
         }
         self.out.load(Size::Dw, Reg::R0, Reg::R10, at);
         self.release(used);

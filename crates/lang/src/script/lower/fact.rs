@@ -53,7 +53,7 @@ impl Lower<'_, '_> {
         self.fact(fact, missing);
         self.out.load(Size::Dw, Reg::R3, Reg::R6, R14);
         self.out.alu(AluOp::Add, Reg::R3, Reg::R0);
-        self.read_user(8);
+        self.read_user(8, None);
         self.out.bind(missing);
         self.release(used);
     }

@@ -2,7 +2,7 @@
 
 use sidestep_bpf::{AtomicOp, Cond, Insn, Reg, Size, Width};
 
-use super::super::checked::{Entry, Value};
+use super::super::checked::{Entry, Stat, Value};
 use super::super::types::Type;
 use super::text::At;
 use super::{CONSTANTS, Lower, helper, is_array, key_size};
@@ -79,13 +79,13 @@ impl Lower<'_, '_> {
         self.out.bind(there);
     }
 
-    /// The number in a map into `r0`; 0 if it is not there.
-    pub(super) fn read_map(&mut self, entry: &Entry) {
+    /// The number in a map, or one of what is counted there, into `r0`; 0 if it is not there.
+    pub(super) fn read_map(&mut self, entry: &Entry, stat: Option<Stat>) {
         let index = self.map_index(entry.map);
         if self.is_array(entry.map) {
             self.unless_set(entry);
             self.out.map_value(Reg::R0, index, 0);
-            self.number_at(entry.map);
+            self.number_at(entry.map, stat);
             return;
         }
         let used = self.used;
@@ -93,7 +93,7 @@ impl Lower<'_, '_> {
         self.lookup(entry.map, key);
         let missing = self.out.label();
         self.unless_there(entry, missing);
-        self.number_at(entry.map);
+        self.number_at(entry.map, stat);
         self.out.bind(missing);
         self.release(used);
     }
@@ -191,5 +191,6 @@ impl Lower<'_, '_> {
         self.out.map(Reg::R1, index);
         self.address(Reg::R2, key);
         self.out.call(helper::DELETE);
+        self.failed_removal(entry);
     }
 }

@@ -11,6 +11,7 @@ mod data;
 mod each;
 mod expr;
 mod fact;
+mod failure;
 mod helper;
 mod index;
 mod map;

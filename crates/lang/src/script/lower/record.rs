@@ -165,22 +165,24 @@ impl Lower<'_, '_> {
             at
         };
         match (&value.ty, &value.kind) {
-            (Type::Text(len), ValueKind::ReadText(address, None)) => Ready::User(word(self, address), *len),
+            (Type::Text(len), ValueKind::ReadText(address, None)) if !is_noted(address) => {
+                Ready::User(word(self, address), *len)
+            }
             (Type::Text(len), _) => Ready::Own(self.text(value), *len),
-            (Type::Bytes(len), ValueKind::ReadBytes(address, length)) => {
+            (Type::Bytes(len), ValueKind::ReadBytes(address, length)) if !is_noted(address) => {
                 let address = word(self, address);
                 let length = word(self, length);
                 Ready::Bytes(address, length, *len)
             }
             (Type::Bytes(len), _) => Ready::OwnBytes(self.place(value), *len),
-            (Type::List(list), ValueKind::ReadBytes(address, length)) => {
+            (Type::List(list), ValueKind::ReadBytes(address, length)) if !is_noted(address) => {
                 let address = word(self, address);
                 let length = word(self, length);
                 Ready::Bytes(address, length, list.room())
             }
             (Type::List(list), _) => Ready::OwnBytes(self.place(value), list.room()),
             (Type::Tuple(_), _) => Ready::Kept(self.place(value), value.ty.stored()),
-            (Type::Data { size, .. }, ValueKind::Load(address)) => {
+            (Type::Data { size, .. }, ValueKind::Load(address)) if !is_noted(address) => {
                 let address = word(self, address);
                 let length = word(self, &Value { ty: Type::INT, kind: ValueKind::Int(*size as u64) });
                 Ready::Bytes(address, length, *size)
@@ -232,4 +234,9 @@ impl Lower<'_, '_> {
         self.out.alu(AluOp::Add, Reg::R8, Reg::R9);
         self.out.bind(failed);
     }
+}
+
+/// Whether it is said if nothing can be read there, which no program does while it writes a record.
+fn is_noted(address: &Value) -> bool {
+    matches!(address.kind, ValueKind::Noted(..))
 }

@@ -26,7 +26,7 @@ impl Lower<'_, '_> {
         self.out.load(Size::Dw, Reg::R2, Reg::R10, len);
         self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
         self.out.call(helper::READ_USER);
-        self.count_fault();
+        self.failed_read(address);
         self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, failed);
         self.out.load(Size::Dw, Reg::R0, Reg::R10, len);
         self.out.goto(end);

@@ -1,11 +1,11 @@
 //! Texts: they lie in memory, end with a NUL, and are padded with zeros where they are compared or
 //! looked up as a whole.
 
-use sidestep_bpf::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
+use sidestep_bpf::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, Width};
 
-use super::super::checked::{Builtin, Entry, Value, ValueKind};
+use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::types::{COMM, NAME, Type, text_room};
-use super::{CONSTANTS, FAULTS, Lower, NAMES, PROCESSES, Place, SCRATCH, helper};
+use super::{CONSTANTS, Lower, NAMES, PROCESSES, Place, SCRATCH, Site, helper};
 use crate::build::Label;
 
 /// A place in memory.
@@ -122,7 +122,7 @@ impl Lower<'_, '_> {
                 }
                 self.out.load(Size::Dw, Reg::R3, Reg::R10, at);
                 self.out.call(helper::READ_USER_STR);
-                self.count_fault();
+                self.failed_read(address);
                 self.mark_cut(to, own, len);
                 self.release(used);
             }
@@ -278,54 +278,6 @@ impl Lower<'_, '_> {
         }
     }
 
-    /// Counts a text that could not be read, if `r0` says so, which stays as it is.
-    pub(super) fn count_fault(&mut self) {
-        let fine = self.out.label();
-        self.out.branch_imm(Width::W64, Cond::Sge, Reg::R0, 0, fine);
-        self.out.map_value(Reg::R1, FAULTS, 8 * self.shared.block as u32);
-        self.out.mov_imm(Reg::R2, 1);
-        let op = AtomicOp::Add { fetch: false };
-        self.out.push(Insn::Atomic { width: Width::W64, op, base: Reg::R1, off: 0, src: Reg::R2 });
-        self.out.bind(fine);
-    }
-
-    /// Counts a read of an entry of a map that is not there. Leaves `r0` alone.
-    pub(super) fn count_missing(&mut self, entry: &Entry) {
-        let Some(read) = entry.read else { return };
-        let number = self.shared.checked.blocks.len() + read;
-        self.out.map_value(Reg::R1, FAULTS, 8 * number as u32);
-        self.out.mov_imm(Reg::R2, 1);
-        let op = AtomicOp::Add { fetch: false };
-        self.out.push(Insn::Atomic { width: Width::W64, op, base: Reg::R1, off: 0, src: Reg::R2 });
-    }
-
-    /// Goes to `missing` if `r0` is 0, for there is no such entry; counts it if that is wanted.
-    pub(super) fn unless_there(&mut self, entry: &Entry, missing: Label) {
-        if entry.read.is_none() {
-            self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
-            return;
-        }
-        let there = self.out.label();
-        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R0, 0, there);
-        self.count_missing(entry);
-        self.out.goto(missing);
-        self.out.bind(there);
-    }
-
-    /// The same of a map with one value, of which a word says whether it was ever set.
-    pub(super) fn unless_set(&mut self, entry: &Entry) {
-        if entry.read.is_none() {
-            return;
-        }
-        let (index, set) = (self.map_index(entry.map), self.out.label());
-        let at = self.shared.checked.maps[entry.map].content.stored();
-        self.out.map_value(Reg::R1, index, at as u32);
-        self.out.load(Size::Dw, Reg::R1, Reg::R1, 0);
-        self.out.branch_imm(Width::W64, Cond::Ne, Reg::R1, 0, set);
-        self.count_missing(entry);
-        self.out.bind(set);
-    }
-
     /// The name of the function that was hit.
     fn func_text(&mut self) -> At {
         self.shared.uses_names = true;
@@ -375,7 +327,19 @@ impl Lower<'_, '_> {
         self.lookup_in(PROCESSES, key);
         self.out.branch_imm(Width::W64, Cond::Eq, Reg::R0, 0, missing);
         self.copy_words(name, text_room(COMM), |lower, dst| lower.out.mov(dst, Reg::R0));
-        self.out.bind(missing);
+        if let Site::Controller(_) = self.site {
+            let end = self.out.label();
+            self.out.goto(end);
+            self.out.bind(missing);
+            let At::Stack(key) = key else { return name };
+            self.address(Reg::R1, name);
+            self.out.mov_imm(Reg::R2, COMM as i32 + 1);
+            self.out.load(Size::Dw, Reg::R3, Reg::R10, key);
+            self.out.call(helper::PROCESS_COMM);
+            self.out.bind(end);
+        } else {
+            self.out.bind(missing);
+        }
         self.release(used);
         name
     }

@@ -221,10 +221,12 @@ impl Parser<'_> {
     }
 
     fn postfix(&mut self) -> Parsed<Expr> {
+        let first = self.peek_at(0)?.span;
         let mut expr = self.primary()?;
         loop {
             let TokenKind::Punct(punct) = *self.peek()? else { return Ok(expr) };
-            let start = expr.span;
+            // With the parentheses around it.
+            let start = first.to(self.last);
             let kind = match punct {
                 "++" | "--" => {
                     self.next()?;
@@ -244,7 +246,7 @@ impl Parser<'_> {
                         _ => return Err(self.unexpected(", expecting the name of a member")),
                     };
                     self.next()?;
-                    ExprKind::Member(Box::new(expr), name)
+                    ExprKind::Member(Box::new(Expr { span: start, ..expr }), name)
                 }
                 "[" => {
                     self.next()?;

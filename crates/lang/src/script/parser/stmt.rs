@@ -70,8 +70,10 @@ impl Parser<'_> {
                 StmtKind::While { cond, body: self.braces()? }
             }
             "unroll" => {
-                self.next()?;
+                let start = self.next()?.span;
+                // What is wrong with the number is said of the whole, as in bpftrace.
                 let count = self.parenthesized()?;
+                let count = Expr { span: start.to(self.last), ..count };
                 StmtKind::Unroll { count, body: self.braces()? }
             }
             "let" => self.declaration()?,
