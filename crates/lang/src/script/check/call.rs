@@ -63,6 +63,7 @@ const BUILTINS: &[&str] = &[
     "kfunc_allowed",
     "kfunc_exist",
     "ncpus",
+    "numaid",
     "probe",
     "probetype",
     "rand",
