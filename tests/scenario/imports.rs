@@ -181,7 +181,7 @@ fn process_that_is_not_there() {
 fn settings_of_the_environment_come_first() {
     let script = "config = { max_strlen = 64 } begin { print(strcap(str(0))) }";
     let output = run(sidestep(&["-q", "-e", script]).env("BPFTRACE_MAX_STRLEN", "9"), LIMIT);
-    assert_eq!((output.code(), &*output.stdout), (0, "9\n\n\n"), "{output}");
+    assert_eq!((output.code(), &*output.stdout), (0, "10\n\n\n"), "{output}");
 }
 
 #[test]
