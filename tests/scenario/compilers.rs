@@ -249,3 +249,66 @@ fn go_without_symbols() {
         }
     }
 }
+
+const LOCATED: Language = Language { source: "located.c", others: &["-O2 -g -flto -rdynamic"], ..C };
+
+/// Those on the stack, and those of which LLVM only says what they are calculated from, were read
+/// from the register of an argument in front of them.
+#[test]
+fn arguments_behind_structures() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    let shown = [
+        ("behind", "args.r.b, args.a, args.b, args.c, args.d, args.e", ["9, 2, 3, 4, 5, 6", "18, 2, 3, 4, 5, 12"]),
+        ("beside", "args.a, args.r.b, args.b, args.f", ["1, 9, 2, true", "1, 18, 2, false"]),
+        ("stacked", "args.g.a[1], args.a, args.f, args.h", ["2, 1, 6, 7", "2, 1, 6, 14"]),
+        ("floats", "args.r.b, args.x, args.m.n, args.y, args.b", ["9, 1.5, 31, 2.5, 11", "18, 1.5, 32, 2.5, 22"]),
+        ("full", "args.a, args.e, args.r.a, args.r.b, args.f", ["1, 5, 8, 9, 6", "1, 5, 16, 18, 12"]),
+        ("unused", "args.r.b, args.a, args.c", ["9, 1, 3", "18, 1, 6"]),
+    ];
+    // What a function does not use, its callers need not pass.
+    let in_part = [("behind", "args.r"), ("behind", "args.r.a"), ("floats", "args.m.c"), ("unused", "args.gone")];
+    let each = LOCATED.flags.0.iter().flat_map(|one| LOCATED.flags.1.iter().map(move |other| format!("{one} {other}")));
+    let flags: Vec<String> = each.chain(LOCATED.others.iter().map(|flags| (*flags).to_owned())).collect();
+    for compiler in LOCATED.installed() {
+        for (number, flags) in flags.iter().enumerate() {
+            let (program, is_built) = LOCATED.build(&compiler, flags, 300 + number);
+            if !is_built {
+                assert!(flags.contains("-flto"), "{compiler} {flags}");
+                eprintln!("SKIPPED, NOT TESTED: {compiler} {flags} {}", LOCATED.source);
+                continue;
+            }
+            let program = program.to_string_lossy();
+            let mut script = String::new();
+            let mut right = String::new();
+            for (function, values, _) in shown {
+                script += &format!("u:{program}:{function} {{ print(({values})) }} ");
+            }
+            for round in 0..2 {
+                // In the order of the calls.
+                for function in ["behind", "beside", "stacked", "full", "unused", "floats"] {
+                    let of = shown.iter().find(|(name, ..)| *name == function);
+                    right += &of.map(|(_, _, values)| format!("({})\n", values[round])).unwrap_or_default();
+                }
+            }
+            let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+            assert_eq!(output.stdout.trim_end(), right.trim_end(), "{compiler} {flags}: {}", output.stderr);
+            if !compiler.starts_with("clang") || flags.contains("-O0") {
+                continue;
+            }
+            for (function, value) in in_part {
+                let script = format!("u:{program}:{function} {{ print({value}) }}");
+                let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+                let messages = [
+                    "ERROR: the compiler has left out this part of the argument\n",
+                    "ERROR: the compiler has left out the argument gone, or moved it\n",
+                ];
+                let is_said = messages.iter().any(|message| output.stderr.contains(message));
+                assert!(is_said, "{compiler} {flags} {value}: {output}");
+                let hint = "HINT: the function does not use it, and callers need not pass it\n";
+                assert_eq!(output.stderr.contains(hint), output.stderr.contains(messages[0]), "{output}");
+            }
+        }
+    }
+}

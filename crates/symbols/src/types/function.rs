@@ -262,7 +262,10 @@ impl<'d> Reading<'d> {
             }
             let passed = if is_lost { Passed::Unknown } else { Passed::Abi };
             let (name, text) = (name.unwrap_or_default(), self.name(place, 0)?);
-            parameters.push((unit.die(child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
+            parameters.push((
+                unit.die(child.offset()),
+                FunctionParameter { name, ty: value_of(ty), text, passed, parts: Vec::new() },
+            ));
             Ok(())
         })?;
         Ok(parameters)
@@ -286,7 +289,7 @@ fn add_dictionary(name: &str, parameters: &mut Vec<FunctionParameter>) {
     let Some((_, behind)) = name.split_once("[go.shape.") else { return };
     let ty = DataType::Number { bytes: 8, signed: false };
     let text = "uintptr".to_owned();
-    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text, passed: Passed::Abi };
+    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text, passed: Passed::Abi, parts: Vec::new() };
     let is_method = !behind.ends_with(']');
     parameters.insert(usize::from(is_method).min(parameters.len()), dictionary);
 }

@@ -179,6 +179,18 @@ pub struct FunctionParameter {
     pub passed: Passed,
 }
 
+    /// Of a record, the bytes that the function has; empty: all. Callers need not pass the others,
+    /// which it does not use.
+    pub parts: Vec<Part>,
+}
+
+/// Bytes of a parameter that are there when a function is entered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Counted from its first byte.
+    pub bytes: std::ops::Range<u64>,
+    /// The register that they are in as a whole, if the debug information says so.
+    pub register: Option<Argument>,
 /// What a function takes and gives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionType {

@@ -121,6 +121,7 @@ impl Programs {
             name: parameter.name,
             ty: self.ctype(parameter.ty, object),
             passed: passed(parameter.passed),
+            parts: parameter.parts.into_iter().map(|part| (part.bytes, part.register.map(argument))).collect(),
         };
         Ok(Signature {
             parameters: parameters.into_iter().map(&mut parameter).collect(),

@@ -260,7 +260,7 @@ impl Checker<'_> {
 
     /// A number of a place.
     fn part(&self, of: &Place, (bit, ty): &Part) -> Option<Value> {
-        let member = Place { bit: of.bit + bit, ty: ty.clone(), width: None, base: of.base.clone() };
+        let member = of.member(*bit, ty.clone(), None);
         member.number(self.types.word(), false)
     }
 
