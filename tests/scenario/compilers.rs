@@ -312,3 +312,54 @@ fn arguments_behind_structures() {
         }
     }
 }
+
+/// A text was a number. Of several results, the first is meant.
+#[test]
+fn results_of_go() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    if !installed("go") {
+        return skip("no go");
+    }
+    for compiler in GO.installed() {
+        let (program, is_built) = GO.build(&compiler, "", 400);
+        assert!(is_built, "{compiler}");
+        let program = program.to_string_lossy();
+        let script = format!(
+            "ur:{program}:main.give {{ printf(\"%s %d\\n\", retval, retval.len) }} \
+             ur:{program}:main.half {{ print(retval) }}"
+        );
+        let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT).ok();
+        assert_eq!(output.stdout.trim_end(), "/ 1\n0\n/! 2\n0.5", "{compiler}: {output}");
+        // It is on the stack.
+        let script = format!("ur:{program}:main.pair {{ print(retval) }}");
+        let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+        assert!(
+            output.stderr.contains("the result of type 'int64[2]' is on the stack, and not seen\n"),
+            "{compiler}: {output}"
+        );
+    }
+}
+
+/// They had no members; as an argument, nor as a result.
+#[test]
+fn numbers_of_16_bytes() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    let wide = Language { source: "wide.c", ..C };
+    for compiler in wide.installed() {
+        for (number, flags) in ["-O0 -g", "-O2 -g"].into_iter().enumerate() {
+            let (program, is_built) = wide.build(&compiler, flags, 500 + number);
+            assert!(is_built, "{compiler} {flags}");
+            let program = program.to_string_lossy();
+            let script = format!(
+                "u:{program}:wide {{ print((args.a, args.x.low, args.x.high, args.b, args.y.high)) }} \
+                 ur:{program}:wide {{ print((retval.low, retval.high)) }}"
+            );
+            let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT).ok();
+            assert_eq!(output.stdout.trim_end(), "(1, 2, 3, 4, 6)\n(7, 9)", "{compiler} {flags}: {output}");
+        }
+    }
+}

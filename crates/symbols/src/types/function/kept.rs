@@ -58,7 +58,7 @@ pub(super) fn kept(
     let is_changed = is_changed || !is_own && contradicts(places, &registers[..count]);
     let known = if is_changed { 0 } else { (0..count).find(is_gone).unwrap_or(count) };
     let mut place = |(at, parameter): (usize, &mut FunctionParameter)| {
-        let is_whole = !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..));
+        let is_whole = !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..) | DataType::Wide);
         match places.get(at) {
             Some(Place::Register(register)) if is_whole || is_own => {
                 if !(is_whole && registers[at] == Some(*register)) {
@@ -109,9 +109,9 @@ fn registers(parameters: &[FunctionParameter], result: &DataType, isa: Isa) -> V
     let mut integers = (0..of.arguments.len() as u8).map(Argument::Integer);
     let mut floats = (0..of.floats.len() as u8).map(Argument::Float);
     // What is returned in memory has an address in the first register.
-    let mut known = !matches!(result, DataType::Record { .. } | DataType::Array(..));
+    let mut known = !matches!(result, DataType::Record { .. } | DataType::Array(..) | DataType::Wide);
     let register = |parameter: &FunctionParameter| {
-        known &= !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..));
+        known &= !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..) | DataType::Wide);
         match parameter.ty {
             _ if !known => None,
             DataType::Float(_) => floats.next(),

@@ -111,6 +111,7 @@ impl Checker<'_> {
             return Ok(None);
         }
         let (mut found, mut rust, mut in_memory): (Option<CType>, _, _) = (None, None, false);
+        let mut go = None;
         for index in 0..self.points.len() {
             let point = &self.points[index];
             match (self.types.signature(point), &found) {
@@ -128,6 +129,9 @@ impl Checker<'_> {
                 }
                 (Ok(signature), None) => {
                     in_memory = signature.result_in_memory;
+                    if let Convention::Go { registers } = signature.convention {
+                        go = Some((registers, signature.clone()));
+                    }
                     found = Some(signature.result);
                 }
                 (Ok(signature), Some(known))
@@ -136,6 +140,9 @@ impl Checker<'_> {
             }
         }
         let Some(ty) = found.filter(|ty| !matches!(ty, CType::Void | CType::Function)) else { return Ok(None) };
+        if let Some((registers, signature)) = go {
+            return self.go_result(&signature, registers, span).map(Some);
+        }
         if let (Some(By::Scalars(scalars)), 8) = (&rust, self.types.word()) {
             let (size, context) = (self.size(&ty, span)?, self.types.context());
             let parts = scalars::results(scalars, context);
@@ -258,6 +265,11 @@ impl Checker<'_> {
         }
     }
 
+    fn left_out<T>(&mut self, parameter: &Parameter, span: Span) -> Checking<T> {
+        let message = format!("the compiler has left out the argument {}, or moved it", parameter.name);
+        self.error_with(span, message, "arg0, arg1, … are the registers as they are")
+    }
+
     /// Whether the caller says in front of the arguments where the result is to be.
     fn has_hidden(&mut self, signature: &Signature, span: Span) -> Checking<bool> {
         let convention = self.types.context().convention;
@@ -265,11 +277,6 @@ impl Checker<'_> {
             CType::Void | CType::Function | CType::Float { .. } => false,
             _ if convention == CallingConvention::Aapcs64 => false,
             result if convention == CallingConvention::I386 => number_type(result).is_none(),
-    fn left_out<T>(&mut self, parameter: &Parameter, span: Span) -> Checking<T> {
-        let message = format!("the compiler has left out the argument {}, or moved it", parameter.name);
-        self.error_with(span, message, "arg0, arg1, … are the registers as they are")
-    }
-
             _ if signature.result_in_memory => true,
             result => self.pieces(&result.clone(), span)?.is_none(),
         })
