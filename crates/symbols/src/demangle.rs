@@ -62,7 +62,7 @@ fn thunk(core: &str) -> Option<(&'static str, &str)> {
 
 /// Rust's v0 mangling, or the legacy one: an Itanium name whose last part is `17h` and 16
 /// hexadecimal digits. It may have points itself (`drop_in_place$LT$std..rt..Foo$GT$`).
-fn is_rust(raw: &str) -> bool {
+pub(crate) fn is_rust(raw: &str) -> bool {
     if raw.starts_with("_R") {
         return true;
     }
