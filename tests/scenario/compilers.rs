@@ -142,7 +142,7 @@ impl Language {
             command.arg("build");
         }
         command.args(&words[1..]);
-        if compiler.starts_with("clang++") {
+        if compiler.starts_with("clang++") && !flags.contains("standalone-debug") {
             // Else the library is taken to describe its own types.
             command.arg("-fstandalone-debug");
         }
@@ -361,5 +361,30 @@ fn numbers_of_16_bytes() {
             let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT).ok();
             assert_eq!(output.stdout.trim_end(), "(1, 2, 3, 4, 6)\n(7, 9)", "{compiler} {flags}: {output}");
         }
+    }
+}
+
+/// The address was printed: without -fstandalone-debug, clang leaves the description of what a text
+/// consists of, or of the pointer in it, to the library.
+#[test]
+fn texts_that_are_only_declared() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    let limited = Language { source: "declared.cpp", ..CPP };
+    for compiler in limited.installed() {
+        let (program, is_built) = limited.build(&compiler, "-O0 -g -fno-standalone-debug", 600);
+        if !is_built {
+            assert!(!compiler.starts_with("clang"), "{compiler}");
+            continue;
+        }
+        let program = program.to_string_lossy();
+        let script = format!("u:{program}:_Z4take* {{ print(args.text) }}");
+        let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+        let class = "struct basic_string<char, std::char_traits<char>, std::allocator<char> >";
+        let message = format!("what is in '{class}' is not known: the debug information only declares it\n");
+        let hint = "HINT: with -fstandalone-debug, clang++ describes the types of the library, too\n";
+        let is_refused = output.stderr.contains(&message) && output.stderr.contains(hint);
+        assert!(is_refused || output.stdout.trim_end() == "some text", "{compiler}: {output}");
     }
 }
