@@ -142,7 +142,7 @@ impl Language {
             command.arg("build");
         }
         command.args(&words[1..]);
-        if compiler.starts_with("clang++") {
+        if compiler.starts_with("clang++") && !flags.contains("standalone-debug") {
             // Else the library is taken to describe its own types.
             command.arg("-fstandalone-debug");
         }
@@ -247,5 +247,144 @@ fn go_without_symbols() {
             let functions: Vec<&str> = frames.iter().filter_map(|frame| Some(frame.split_once('+')?.0)).collect();
             assert_eq!(functions, ["main.take", "main.main", "runtime.main"], "{compiler} {flags}: {output}");
         }
+    }
+}
+
+const LOCATED: Language = Language { source: "located.c", others: &["-O2 -g -flto -rdynamic"], ..C };
+
+/// Those on the stack, and those of which LLVM only says what they are calculated from, were read
+/// from the register of an argument in front of them.
+#[test]
+fn arguments_behind_structures() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    let shown = [
+        ("behind", "args.r.b, args.a, args.b, args.c, args.d, args.e", ["9, 2, 3, 4, 5, 6", "18, 2, 3, 4, 5, 12"]),
+        ("beside", "args.a, args.r.b, args.b, args.f", ["1, 9, 2, true", "1, 18, 2, false"]),
+        ("stacked", "args.g.a[1], args.a, args.f, args.h", ["2, 1, 6, 7", "2, 1, 6, 14"]),
+        ("floats", "args.r.b, args.x, args.m.n, args.y, args.b", ["9, 1.5, 31, 2.5, 11", "18, 1.5, 32, 2.5, 22"]),
+        ("full", "args.a, args.e, args.r.a, args.r.b, args.f", ["1, 5, 8, 9, 6", "1, 5, 16, 18, 12"]),
+        ("unused", "args.r.b, args.a, args.c", ["9, 1, 3", "18, 1, 6"]),
+    ];
+    // What a function does not use, its callers need not pass.
+    let in_part = [("behind", "args.r"), ("behind", "args.r.a"), ("floats", "args.m.c"), ("unused", "args.gone")];
+    let each = LOCATED.flags.0.iter().flat_map(|one| LOCATED.flags.1.iter().map(move |other| format!("{one} {other}")));
+    let flags: Vec<String> = each.chain(LOCATED.others.iter().map(|flags| (*flags).to_owned())).collect();
+    for compiler in LOCATED.installed() {
+        for (number, flags) in flags.iter().enumerate() {
+            let (program, is_built) = LOCATED.build(&compiler, flags, 300 + number);
+            if !is_built {
+                assert!(flags.contains("-flto"), "{compiler} {flags}");
+                eprintln!("SKIPPED, NOT TESTED: {compiler} {flags} {}", LOCATED.source);
+                continue;
+            }
+            let program = program.to_string_lossy();
+            let mut script = String::new();
+            let mut right = String::new();
+            for (function, values, _) in shown {
+                script += &format!("u:{program}:{function} {{ print(({values})) }} ");
+            }
+            for round in 0..2 {
+                // In the order of the calls.
+                for function in ["behind", "beside", "stacked", "full", "unused", "floats"] {
+                    let of = shown.iter().find(|(name, ..)| *name == function);
+                    right += &of.map(|(_, _, values)| format!("({})\n", values[round])).unwrap_or_default();
+                }
+            }
+            let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+            assert_eq!(output.stdout.trim_end(), right.trim_end(), "{compiler} {flags}: {}", output.stderr);
+            if !compiler.starts_with("clang") || flags.contains("-O0") {
+                continue;
+            }
+            for (function, value) in in_part {
+                let script = format!("u:{program}:{function} {{ print({value}) }}");
+                let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+                let messages = [
+                    "ERROR: the compiler has left out this part of the argument\n",
+                    "ERROR: the compiler has left out the argument gone, or moved it\n",
+                ];
+                let is_said = messages.iter().any(|message| output.stderr.contains(message));
+                assert!(is_said, "{compiler} {flags} {value}: {output}");
+                let hint = "HINT: the function does not use it, and callers need not pass it\n";
+                assert_eq!(output.stderr.contains(hint), output.stderr.contains(messages[0]), "{output}");
+            }
+        }
+    }
+}
+
+/// A text was a number. Of several results, the first is meant.
+#[test]
+fn results_of_go() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    if !installed("go") {
+        return skip("no go");
+    }
+    for compiler in GO.installed() {
+        let (program, is_built) = GO.build(&compiler, "", 400);
+        assert!(is_built, "{compiler}");
+        let program = program.to_string_lossy();
+        let script = format!(
+            "ur:{program}:main.give {{ printf(\"%s %d\\n\", retval, retval.len) }} \
+             ur:{program}:main.half {{ print(retval) }}"
+        );
+        let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT).ok();
+        assert_eq!(output.stdout.trim_end(), "/ 1\n0\n/! 2\n0.5", "{compiler}: {output}");
+        // It is on the stack.
+        let script = format!("ur:{program}:main.pair {{ print(retval) }}");
+        let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+        assert!(
+            output.stderr.contains("the result of type 'int64[2]' is on the stack, and not seen\n"),
+            "{compiler}: {output}"
+        );
+    }
+}
+
+/// They had no members; as an argument, nor as a result.
+#[test]
+fn numbers_of_16_bytes() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    let wide = Language { source: "wide.c", ..C };
+    for compiler in wide.installed() {
+        for (number, flags) in ["-O0 -g", "-O2 -g"].into_iter().enumerate() {
+            let (program, is_built) = wide.build(&compiler, flags, 500 + number);
+            assert!(is_built, "{compiler} {flags}");
+            let program = program.to_string_lossy();
+            let script = format!(
+                "u:{program}:wide {{ print((args.a, args.x.low, args.x.high, args.b, args.y.high)) }} \
+                 ur:{program}:wide {{ print((retval.low, retval.high)) }}"
+            );
+            let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT).ok();
+            assert_eq!(output.stdout.trim_end(), "(1, 2, 3, 4, 6)\n(7, 9)", "{compiler} {flags}: {output}");
+        }
+    }
+}
+
+/// The address was printed: without -fstandalone-debug, clang leaves the description of what a text
+/// consists of, or of the pointer in it, to the library.
+#[test]
+fn texts_that_are_only_declared() {
+    if is_32_bit() || std::env::var_os(BUILT).is_some() {
+        return;
+    }
+    let limited = Language { source: "declared.cpp", ..CPP };
+    for compiler in limited.installed() {
+        let (program, is_built) = limited.build(&compiler, "-O0 -g -fno-standalone-debug", 600);
+        if !is_built {
+            assert!(!compiler.starts_with("clang"), "{compiler}");
+            continue;
+        }
+        let program = program.to_string_lossy();
+        let script = format!("u:{program}:_Z4take* {{ print(args.text) }}");
+        let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &program]), LIMIT);
+        let class = "struct basic_string<char, std::char_traits<char>, std::allocator<char> >";
+        let message = format!("what is in '{class}' is not known: the debug information only declares it\n");
+        let hint = "HINT: with -fstandalone-debug, clang++ describes the types of the library, too\n";
+        let is_refused = output.stderr.contains(&message) && output.stderr.contains(hint);
+        assert!(is_refused || output.stdout.trim_end() == "some text", "{compiler}: {output}");
     }
 }

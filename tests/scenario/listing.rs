@@ -75,6 +75,25 @@ fn names_of_rust_are_listed_as_such() {
     }
 }
 
+/// Both were `add`: in the table by addresses that change from run to run, in maps as one.
+#[test]
+fn overloads_of_cxx_are_told_apart_in_results() {
+    let Some(path) = target("overloads") else { return };
+    let path = path.to_string_lossy();
+    let output = run(&mut sidestep(&["funccount", &format!("{path}:add*"), "--", &path]), LIMIT).ok();
+    for name in ["add(int, int)", "add(long, double)", "add_one"] {
+        let row = |line: &&str| line.trim_start().starts_with(name) && line.trim_end().ends_with(" 1");
+        assert_eq!(output.stdout.lines().filter(row).count(), 1, "{name}: {output}");
+    }
+    let script = format!("u:{path}:add* {{ @[func] = count(); @p[probe] = count(); @s[ustack(1)] = count() }}");
+    let output = run(&mut sidestep(&["-q", "-e", &script, "-c", &path]), LIMIT).ok();
+    for name in ["add(int, int)", "add(long, double)", "add_one"] {
+        assert!(output.stdout.contains(&format!("@[{name}]: 1\n")), "{output}");
+        assert!(output.stdout.contains(&format!("@p[uprobe:{path}:{name}]: 1\n")), "{output}");
+        assert!(output.stdout.contains(&format!("    {name}+0")), "{output}");
+    }
+}
+
 #[test]
 fn names_without_a_provider_are_looked_for_in_a_process() {
     let Some(path) = target("usdt") else { return };

@@ -64,7 +64,7 @@ pub use sidestep_wire::private::split_symbol;
 /// Types of functions and data, from debug information.
 pub mod types {
     pub use sidestep_symbols::{
-        Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Language, Passed,
-        RecordLayout, RecordMember, TypeError,
+        Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Language, Part,
+        Passed, RecordLayout, RecordMember, TypeError,
     };
 }

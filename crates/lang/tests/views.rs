@@ -7,7 +7,7 @@ use sidestep_lang::script::ast::Point;
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::ctype::{CType, Enum, Field, Language, Layout, Record};
 use sidestep_lang::script::parser::{Given, parse_given};
-use sidestep_lang::script::program::{Convention, Parameter, Passed, Program, Signature, Symbol};
+use sidestep_lang::script::program::{Convention, Parameter, Program, Signature, Symbol};
 
 /// A program with one function, which takes the first of these records.
 struct Records(Vec<(&'static str, Layout)>);
@@ -21,7 +21,7 @@ impl Records {
 impl Program for Records {
     fn signature(&mut self, _: &Point) -> Result<Signature, String> {
         let ty = CType::Pointer(Box::new(self.record(0)));
-        let parameters = vec![Parameter { name: "a".to_owned(), ty, passed: Passed::Convention }];
+        let parameters = vec![Parameter::new("a".to_owned(), ty)];
         Ok(Signature {
             parameters,
             result: CType::Void,

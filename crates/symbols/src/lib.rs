@@ -69,8 +69,8 @@ pub use maps::{Mapping, parse_maps};
 pub use matcher::{Matcher, glob};
 pub use object::Object;
 pub use types::{
-    Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Language, Passed, Piece,
-    RecordLayout, RecordMember, Variants,
+    Argument, Convention, DataType, DebugInfo, Enumeration, FunctionParameter, FunctionType, Language, Part, Passed,
+    Piece, RecordLayout, RecordMember, Variants,
 };
 pub use unnamed::{address_of_unnamed, asks_for_unnamed, unnamed};
 pub use unwind::{Cfa, Row, Rule, Saved, Unwinding};

@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sidestep_isa::FileOff;
@@ -109,7 +111,12 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
         let real = || zip::canonicalize(Path::new(name)).ok();
         let ways: [&dyn Fn() -> Option<PathBuf>; 2] = [&real, &|| zip::shown(Path::new(name))];
         let found = ways.iter().filter_map(|way| way()).map(|path| all(&|o| o.path == path));
-        return std::iter::once(exact).chain(found).find(|found| !found.is_empty()).unwrap_or_default();
+        // Another name of the same file, a hard link.
+        let linked = std::iter::once_with(|| match Path::new(name).metadata() {
+            Ok(file) => all(&|o| is_file(o, &file)),
+            Err(_) => Vec::new(),
+        });
+        return std::iter::once(exact).chain(found).chain(linked).find(|found| !found.is_empty()).unwrap_or_default();
     }
     let exact = all(&|o| o.base_name() == name);
     let library = all(&|o| o.base_name() != name && is_library_name(o.base_name(), name));
@@ -122,15 +129,62 @@ pub fn resolve_object<'a>(name: &str, objects: &'a [MappedObject]) -> Vec<&'a Ma
     }
 }
 
+/// Whether an object was mapped from this file. File systems of several layers have other device
+/// numbers in `/proc/PID/maps`; there the file at the path of the object is asked.
+fn is_file(object: &MappedObject, file: &Metadata) -> bool {
+    let is_inode = |mapping: &Mapping| mapping.inode != 0 && mapping.inode == file.ino();
+    let device = (major(file.dev()), minor(file.dev()));
+    let is_there = || {
+        let there = object.path.metadata();
+        !object.deleted && there.is_ok_and(|there| (there.dev(), there.ino()) == (file.dev(), file.ino()))
+    };
+    object.mappings.first().is_some_and(|mapping| is_inode(mapping) && (mapping.dev == device || is_there()))
+}
+
+/// The major number of a device (makedev(3)).
+fn major(device: u64) -> u32 {
+    ((device >> 32 & 0xffff_f000) | (device >> 8 & 0xfff)) as u32
+}
+
+/// The minor number of a device.
+fn minor(device: u64) -> u32 {
+    ((device >> 12 & 0xffff_ff00) | (device & 0xff)) as u32
+}
+
 /// The mapped objects whose base names, or paths if there is a slash in it, a glob matches, in
-/// their order.
+/// their order. What the glob matches in the file system may also be a link to an object.
 #[must_use]
 pub fn matching_objects<'a>(glob: &str, objects: &'a [MappedObject]) -> Vec<&'a MappedObject> {
+    let has_path = glob.contains('/');
     let name = |object: &'a MappedObject| {
-        if glob.contains('/') { object.path.to_str().unwrap_or_default() } else { object.base_name() }
+        if has_path { object.path.to_str().unwrap_or_default() } else { object.base_name() }
     };
-    objects.iter().filter(|object| crate::matcher::glob(glob, name(object))).collect()
+    let links = if has_path { links(glob) } else { Vec::new() };
+    let is_linked =
+        |object: &MappedObject| links.iter().any(|(path, file)| object.path == *path || is_file(object, file));
+    let is_meant = |object: &&'a MappedObject| crate::matcher::glob(glob, name(object)) || is_linked(object);
+    objects.iter().filter(is_meant).collect()
 }
+
+/// The files that a glob of absolute paths matches, links followed, and what they are.
+fn links(glob: &str) -> Vec<(PathBuf, Metadata)> {
+    let mut paths = vec![PathBuf::from("/")];
+    for part in Path::new(glob).components().skip(1) {
+        let Some(part) = part.as_os_str().to_str() else { return Vec::new() };
+        paths = match part.contains(['*', '?', '[']) {
+            true => paths.iter().flat_map(|dir| expand(&dir.join(part))).take(LINKS).collect(),
+            false => paths.into_iter().map(|dir| dir.join(part)).collect(),
+        };
+    }
+    let file = |path: PathBuf| {
+        let file = path.metadata().ok().filter(Metadata::is_file)?;
+        Some((path.canonicalize().ok()?, file))
+    };
+    paths.into_iter().filter_map(file).collect()
+}
+
+/// Files that a glob matches at most.
+const LINKS: usize = 1 << 16;
 
 /// Whether the library file `file` can be called `short`: `libssl.so.3` is `libssl.so.3`,
 /// `libssl.so`, `libssl` and `ssl`; `libc-2.31.so` is also `libc` and `c`; musl's
@@ -350,6 +404,34 @@ mod tests {
         assert_eq!(resolve_object("sh", &objects), [&objects[0]]);
         assert_eq!(resolve_object("/bin/sh", &objects), [&objects[0]]);
         assert!(resolve_object("bash", &objects).is_empty());
+    }
+
+    #[test]
+    fn a_glob_and_a_hard_link_lead_to_the_file() {
+        let dir = std::env::temp_dir().join(format!("sidestep-links-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let dir = dir.canonicalize().unwrap();
+        let (real, soft, hard) = (dir.join("real-1"), dir.join("soft"), dir.join("hard"));
+        std::fs::write(&real, "x").unwrap();
+        std::os::unix::fs::symlink(&real, &soft).unwrap();
+        std::fs::hard_link(&real, &hard).unwrap();
+        let file = real.metadata().unwrap();
+        let (major, minor, inode) = (major(file.dev()), minor(file.dev()), file.ino());
+        let maps = parse_maps(&format!(
+            "10000-11000 r-xp 00000000 {major:02x}:{minor:02x} {inode} {}\n\
+             20000-21000 r-xp 00000000 {major:02x}:{minor:02x} {} /opt/other\n",
+            real.display(),
+            inode + 1,
+        ));
+        let objects = mapped_objects(&maps, None);
+        let shown = |path: &Path| path.display().to_string();
+        let (glob, other) = (shown(&dir.join("so*t")), shown(&dir.join("none*")));
+        assert_eq!(matching_objects(&glob, &objects), [&objects[0]]);
+        assert_eq!(matching_objects(&shown(&dir.join("h?rd")), &objects), [&objects[0]]);
+        assert!(matching_objects(&other, &objects).is_empty());
+        assert_eq!(resolve_object(&shown(&soft), &objects), [&objects[0]]);
+        assert_eq!(resolve_object(&shown(&hard), &objects), [&objects[0]]);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

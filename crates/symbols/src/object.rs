@@ -27,6 +27,7 @@ use crate::usdt::{self, UsdtError};
 use crate::variable::Variables;
 
 mod names;
+mod overloads;
 
 /// An x86-64 or i386 program or shared library with the functions of all its symbol tables and
 /// debug files.
@@ -49,6 +50,8 @@ pub struct Object {
     pub(crate) unnamed: OnceLock<Vec<Function>>,
     /// See [`Object::variable_at`].
     pub(crate) variables: OnceLock<Variables>,
+    /// See [`Object::shown_name`].
+    overloads: overloads::Overloads,
     go: bool,
     /// See [`Object::is_go_code`]; sorted.
     pub(crate) assembly: Vec<Va>,
@@ -128,6 +131,7 @@ impl Object {
             frames: OnceLock::new(),
             unnamed: OnceLock::new(),
             variables: OnceLock::new(),
+            overloads: overloads::Overloads::default(),
             go,
             assembly: symbols.assembly,
             debug: Place { file: file.map(Path::to_owned), path: real.to_owned(), search },

@@ -121,9 +121,9 @@ struct Found {
 }
 
 impl Found {
-    fn function(f: &Function) -> Found {
+    fn function(object: &Object, f: &Function) -> Found {
         Found {
-            name: f.short_name().into_owned(),
+            name: object.shown_name(f).into_owned(),
             raw: f.name.to_string(),
             aliases: Vec::new(),
             va: f.va,
@@ -146,16 +146,16 @@ impl Found {
     }
 
     /// The names of one address, the preferred one first.
-    fn group(names: &[&Function]) -> Option<Found> {
+    fn group(object: &Object, names: &[&Function]) -> Option<Found> {
         let (first, others) = names.split_first()?;
         let name = |f: &&Function| (f.name.to_string(), f.short_name().into_owned());
-        Some(Found { aliases: others.iter().map(name).collect(), ..Found::function(first) })
+        Some(Found { aliases: others.iter().map(name).collect(), ..Found::function(object, first) })
     }
 }
 
 /// Places in one object that a pattern means. Empty: none.
 fn in_object(object: &Rc<Object>, func: &FuncPattern, analyses: &mut Analyses) -> Result<Vec<Found>, SessionError> {
-    let named = |found: Vec<&Function>| by_address(&found).iter().filter_map(|g| Found::group(g)).collect();
+    let named = |found: Vec<&Function>| by_address(&found).iter().filter_map(|g| Found::group(object, g)).collect();
     Ok(match func {
         FuncPattern::Name(text) => match unnamed_address(object, text) {
             Some(va) => vec![at_address(object, va, analyses)?],
@@ -170,10 +170,10 @@ fn in_object(object: &Rc<Object>, func: &FuncPattern, analyses: &mut Analyses) -
             Ok(found) => found
                 .into_iter()
                 .map(|(va, f)| Found {
-                    name: format!("{}+{offset:#x}", f.short_name()),
+                    name: format!("{}+{offset:#x}", object.shown_name(f)),
                     va,
                     kind: FunctionKind::Func,
-                    ..Found::function(f)
+                    ..Found::function(object, f)
                 })
                 .collect(),
             Err(SymbolError::NotFound { .. }) => Vec::new(),
@@ -234,11 +234,11 @@ fn every_instruction(
         let text = code.text_at(f.va, f.va.plus(f.size)).unwrap_or_default();
         for insn in sweep(code.isa, text, f.va).map_while(Result::ok) {
             let name = match insn.va().since(f.va) {
-                0 => f.short_name().into_owned(),
-                offset => format!("{}+{offset:#x}", f.short_name()),
+                0 => object.shown_name(f).into_owned(),
+                offset => format!("{}+{offset:#x}", object.shown_name(f)),
             };
             let va = insn.va();
-            found.entry(va).or_insert_with(|| Found { name, raw: String::new(), va, ..Found::function(f) });
+            found.entry(va).or_insert_with(|| Found { name, raw: String::new(), va, ..Found::function(object, f) });
         }
     }
     Ok(found.into_values().collect())

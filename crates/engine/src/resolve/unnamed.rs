@@ -43,7 +43,7 @@ pub(crate) fn find<'o>(
 /// The function around a link-time address, and the offset in it.
 pub(crate) fn function_at(object: &Rc<Object>, va: Va, analyses: &mut Analyses) -> Option<(String, u64)> {
     if let Some((function, offset)) = object.function_at(va) {
-        return Some((function.short_name().into_owned(), offset));
+        return Some((object.shown_name(function).into_owned(), offset));
     }
     if object.check_code(va).is_err() || object.is_go() {
         return None;

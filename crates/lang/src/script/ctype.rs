@@ -84,6 +84,12 @@ impl Enum {
         self.values.iter().find(|(_, known)| *known == value).map(|(name, _)| &**name)
     }
 
+    /// `__int128`
+    #[must_use]
+    pub fn wide() -> CType {
+        CType::Record(Record { name: "__int128".into(), place: None })
+    }
+
     /// `bool`
     #[must_use]
     pub fn bool() -> Enum {
@@ -211,12 +217,12 @@ impl Default for Definitions {
                 bit,
                 width: None,
             };
-            let wide = Record { name: "__int128".into(), place: None };
+            let wide = CType::wide();
             layouts.insert(
-                wide.key(),
+                Record { name: "__int128".into(), place: None }.key(),
                 Layout { size: 16, align: 16, fields: vec![half("low", 0), half("high", 64)], ..Layout::default() },
             );
-            typedefs.insert("__int128".to_owned(), CType::Record(wide));
+            typedefs.insert("__int128".to_owned(), wide);
         }
         Definitions { word, layouts, typedefs, enums: Vec::new(), anonymous: 0 }
     }
@@ -234,6 +240,12 @@ impl Definitions {
 }
 
 impl CType {
+    /// `__int128`
+    #[must_use]
+    pub fn wide() -> CType {
+        CType::Record(Record { name: "__int128".into(), place: None })
+    }
+
     /// `bool`
     #[must_use]
     pub fn bool() -> CType {

@@ -32,6 +32,17 @@ pub struct Parameter {
     pub ty: CType,
     /// Where it is.
     pub passed: Passed,
+    /// Of a record, the bytes that the function has, each with the register that they are in if
+    /// that is known; empty: all bytes. Callers need not pass the others.
+    pub parts: Vec<(std::ops::Range<u64>, Option<Argument>)>,
+}
+
+impl Parameter {
+    /// A parameter that is where the [`Convention`] has it.
+    #[must_use]
+    pub fn new(name: String, ty: CType) -> Parameter {
+        Parameter { name, ty, passed: Passed::Convention, parts: Vec::new() }
+    }
 }
 
 /// Where a function finds a parameter when it is entered.

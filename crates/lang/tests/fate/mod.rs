@@ -8,7 +8,7 @@ use sidestep_lang::script::ctype::{CType, Enum, Field, Layout, Record};
 use sidestep_lang::script::diagnostic::Diagnostic;
 use sidestep_lang::script::lower::{Clock, lower};
 use sidestep_lang::script::parser::{Given, parse_given};
-use sidestep_lang::script::program::{Convention, Parameter, Passed, Signature, Symbol};
+use sidestep_lang::script::program::{Convention, Parameter, Signature, Symbol};
 
 /// A program with a function of many arguments.
 struct Program;
@@ -24,7 +24,7 @@ impl sidestep_lang::script::program::Program for Program {
             ("pair", record("struct pair", Some(1))),
             ("large", record("struct large", Some(2))),
         ];
-        let parameter = |(name, ty): (&str, CType)| Parameter { name: name.to_owned(), ty, passed: Passed::Convention };
+        let parameter = |(name, ty): (&str, CType)| Parameter::new(name.to_owned(), ty);
         let parameters = parameters.map(parameter).to_vec();
         let kept = vec![true; parameters.len()];
         Ok(Signature {

@@ -82,7 +82,7 @@ impl<'d> Reading<'d> {
             Some(result) => (self.data_type(result, 0)?, self.name(result, 0)?),
             None => (DataType::Void, "void".to_owned()),
         };
-        let (mut result, mut result_in_memory) = (result, false);
+        let (mut result, mut result_text, mut result_in_memory) = (result, result_text, false);
         match self.passing(&result)? {
             Passing::Value => {}
             Passing::Address => result_in_memory = true,
@@ -97,6 +97,9 @@ impl<'d> Reading<'d> {
             Convention::Go { .. } => {
                 let (unit, at) = self.around(described)?;
                 let name = self.text(&unit, &unit.entry(at)?, c::DW_AT_name)?.unwrap_or_default();
+                if let Some(first) = self.first_result(&unit, at)? {
+                    (result, result_text) = (value_of(self.data_type(first, 0)?), self.name(first, 0)?);
+                }
                 add_dictionary(&name, &mut parameters);
                 vec![true; parameters.len()]
             }
@@ -111,6 +114,19 @@ impl<'d> Reading<'d> {
             _ => vec![true; parameters.len()],
         };
         Ok(FunctionType { parameters, result, result_text, result_in_memory, convention, kept })
+    }
+
+    /// The type of the first result of a function of Go.
+    fn first_result(&self, unit: &Unit<'d>, at: UnitOffset) -> gimli::Result<Option<Die>> {
+        let mut first = None;
+        self.children(unit, at, |child| {
+            let is_result = child.tag() == c::DW_TAG_formal_parameter && !Self::is_parameter(child)?;
+            if is_result && first.is_none() {
+                first = self.reference(unit, child, c::DW_AT_type)?;
+            }
+            Ok(())
+        })?;
+        Ok(first)
     }
 
     /// By the language of a unit. Go's compiler says in its name whether it uses registers.
@@ -262,7 +278,10 @@ impl<'d> Reading<'d> {
             }
             let passed = if is_lost { Passed::Unknown } else { Passed::Abi };
             let (name, text) = (name.unwrap_or_default(), self.name(place, 0)?);
-            parameters.push((unit.die(child.offset()), FunctionParameter { name, ty: value_of(ty), text, passed }));
+            parameters.push((
+                unit.die(child.offset()),
+                FunctionParameter { name, ty: value_of(ty), text, passed, parts: Vec::new() },
+            ));
             Ok(())
         })?;
         Ok(parameters)
@@ -286,7 +305,7 @@ fn add_dictionary(name: &str, parameters: &mut Vec<FunctionParameter>) {
     let Some((_, behind)) = name.split_once("[go.shape.") else { return };
     let ty = DataType::Number { bytes: 8, signed: false };
     let text = "uintptr".to_owned();
-    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text, passed: Passed::Abi };
+    let dictionary = FunctionParameter { name: ".dict".to_owned(), ty, text, passed: Passed::Abi, parts: Vec::new() };
     let is_method = !behind.ends_with(']');
     parameters.insert(usize::from(is_method).min(parameters.len()), dictionary);
 }

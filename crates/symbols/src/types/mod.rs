@@ -43,6 +43,8 @@ pub enum DataType {
     Bool,
     /// A floating-point number of so many bytes.
     Float(u8),
+    /// A number of 16 bytes.
+    Wide,
     /// An enumeration.
     Enum(Enumeration),
     /// A pointer.
@@ -177,6 +179,18 @@ pub struct FunctionParameter {
     pub text: String,
     /// Where it is.
     pub passed: Passed,
+    /// Of a record, the bytes that the function has; empty: all. Callers need not pass the others,
+    /// which it does not use.
+    pub parts: Vec<Part>,
+}
+
+/// Bytes of a parameter that are there when a function is entered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Counted from its first byte.
+    pub bytes: std::ops::Range<u64>,
+    /// The register that they are in as a whole, if the debug information says so.
+    pub register: Option<Argument>,
 }
 
 /// What a function takes and gives.
@@ -184,7 +198,7 @@ pub struct FunctionParameter {
 pub struct FunctionType {
     /// In order.
     pub parameters: Vec<FunctionParameter>,
-    /// What it returns.
+    /// What it returns: of several results of Go, the first.
     pub result: DataType,
     /// As the source has it.
     pub result_text: String,

@@ -130,6 +130,19 @@ impl<'d> Reading<'d> {
         ))
     }
 
+    /// The locations that a parameter gets behind the first instruction, until the function has
+    /// made its frame.
+    pub(super) fn soon(
+        &self,
+        unit: &Unit<'d>,
+        parameter: &Entry<'_, 'd>,
+        va: Va,
+    ) -> gimli::Result<Vec<Expression<Slice<'d>>>> {
+        let list = self.locations(unit, parameter)?.into_iter();
+        let is_soon = |entry: &LocationListEntry<Slice<'d>>| (va.0 + 1..va.0 + PROLOGUE).contains(&entry.range.begin);
+        Ok(list.filter(is_soon).map(|entry| entry.data).collect())
+    }
+
     /// The list of a parameter's locations; empty if it has none.
     fn locations(
         &self,

@@ -109,6 +109,12 @@ impl<'d> Reading<'d> {
                         DataType::Char
                     }
                     (_, 1 | 2 | 4 | 8) => DataType::Number { bytes: bytes as u8, signed },
+                    // Where Rust passes its own, only the compiler knows.
+                    (c::DW_ATE_signed | c::DW_ATE_unsigned, 16)
+                        if self.isa().limits().bits == 64 && language(&unit)? != Some(Language::Rust) =>
+                    {
+                        DataType::Wide
+                    }
                     (_, bytes) => bytes_of(bytes),
                 }
             }

@@ -121,6 +121,7 @@ impl Programs {
             name: parameter.name,
             ty: self.ctype(parameter.ty, object),
             passed: passed(parameter.passed),
+            parts: parameter.parts.into_iter().map(|part| (part.bytes, part.register.map(argument))).collect(),
         };
         Ok(Signature {
             parameters: parameters.into_iter().map(&mut parameter).collect(),
@@ -143,6 +144,7 @@ impl Programs {
             DataType::Number { bytes, signed } => CType::Int { bytes, signed },
             DataType::Bool => CType::bool(),
             DataType::Float(bytes) => CType::Float { bytes },
+            DataType::Wide => CType::wide(),
             DataType::Enum(of) => CType::Enum(enumeration(of)),
             DataType::Pointer(of) => CType::Pointer(Box::new(self.ctype(*of, object))),
             DataType::Reference(of) => CType::Reference(Box::new(self.ctype(*of, object))),

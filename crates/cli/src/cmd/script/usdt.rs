@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use sidestep_engine::{ArgumentKind, FuncPattern, Options, Pattern, StaticProbe, UsdtArgument, static_probes};
 use sidestep_lang::script::ctype::CType;
-use sidestep_lang::script::program::{Parameter, Passed};
+use sidestep_lang::script::program::Parameter;
 
 /// The arguments that the sites of a pattern have: `arg0` and so on. One that they do not agree on
 /// is a plain number.
@@ -27,7 +27,7 @@ pub fn parameters(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Res
         let both = |at: usize| types.get(at).filter(|ty| own.get(at) == Some(ty)).unwrap_or(&plain).clone();
         types = (0..most).map(both).collect();
     }
-    let parameter = |(number, ty)| Parameter { name: format!("arg{number}"), ty, passed: Passed::Convention };
+    let parameter = |(number, ty)| Parameter::new(format!("arg{number}"), ty);
     Ok(types.into_iter().enumerate().map(parameter).collect())
 }
 

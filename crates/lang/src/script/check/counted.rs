@@ -170,7 +170,10 @@ fn elements(bytes: Value, size: usize) -> Value {
 impl Checker<'_> {
     /// The text or list that a record is, or what a reference to one leads to.
     pub(super) fn counted_in(&mut self, place: &Place, span: Span) -> Checking<Option<Value>> {
-        let Some(value) = self.counted_value(place) else { return Ok(None) };
+        let Some(value) = self.counted_value(place) else {
+            self.is_described(place, span)?;
+            return Ok(None);
+        };
         if let Type::List(List { of, .. }) = &value.ty {
             if let CType::Record(element) = &**of {
                 if self.shape(element).is_some_and(|shape| shape.of.is_none()) {
@@ -186,6 +189,20 @@ impl Checker<'_> {
             }
         }
         Ok(Some(value))
+    }
+
+    /// Makes sure that a text or list of C++ is not only declared: without `-fstandalone-debug`,
+    /// clang leaves the description of its library's types to the library.
+    fn is_described(&mut self, place: &Place, span: Span) -> Checking<()> {
+        let ty = if let CType::Reference(of) = &place.ty { of } else { &place.ty };
+        let CType::Record(record) = ty else { return Ok(()) };
+        let (record, name) = (record.clone(), record.name.split_once(' ').map_or(&*record.name, |(_, name)| name));
+        let is_known = KINDS.iter().any(|kind| kind.language == Language::Cpp && (kind.is_named)(name));
+        if !is_known || self.known_layout(&record).is_some() {
+            return Ok(());
+        }
+        let message = format!("what is in '{}' is not known: the debug information only declares it", record.name);
+        self.error_with(span, message, "with -fstandalone-debug, clang++ describes the types of the library, too")
     }
 
     /// A list of texts ([`Form::Texts`]).
@@ -260,7 +277,7 @@ impl Checker<'_> {
 
     /// A number of a place.
     fn part(&self, of: &Place, (bit, ty): &Part) -> Option<Value> {
-        let member = Place { bit: of.bit + bit, ty: ty.clone(), width: None, base: of.base.clone(), read: of.read };
+        let member = of.member(*bit, ty.clone(), None);
         member.number(self.types.word(), false)
     }
 
@@ -295,7 +312,7 @@ impl Checker<'_> {
         {
             return None;
         }
-        let address = self.inner(record, kind.address)?;
+        let address = self.inner(record, kind.address).or_else(|| self.only_pointer(kind, layout))?;
         let address = match &address.1 {
             CType::Record(of) => self.first_pointer(&of.clone(), address.0, 0, &mut HashSet::new())?,
             _ => address,
@@ -317,6 +334,20 @@ impl Checker<'_> {
         };
         let size = self.known_size(&of)?;
         (1..=ELEMENT).contains(&size).then_some(Shape { address, length, of: Some(of) })
+    }
+
+    /// The address of a text of C++ in a member that is only declared, and has room for a pointer
+    /// only: `_Alloc_hider` of `basic_string`, as clang describes it without `-fstandalone-debug`.
+    fn only_pointer(&mut self, kind: &Kind, layout: &Layout) -> Option<Part> {
+        if kind.language != Language::Cpp || kind.elements != Elements::Characters {
+            return None;
+        }
+        let holder = layout.fields.iter().find(|field| Some(&&*field.name) == kind.address.first())?;
+        let CType::Record(of) = &holder.ty else { return None };
+        let next = layout.fields.iter().map(|field| field.bit).filter(|bit| *bit > holder.bit).min()?;
+        let is_word = next - holder.bit == 8 * u64::from(self.types.word());
+        let is_pointer = is_word && self.known_layout(&of.clone()).is_none();
+        is_pointer.then(|| (holder.bit, CType::Pointer(Box::new(CType::Char))))
     }
 
     /// A member of members: its first bit, and what it is.

@@ -115,7 +115,7 @@ impl Checker<'_> {
         let record = record.clone();
         let layout = self.layout(&record, of.span)?;
         if let Some(field) = self.field(&layout, name, of.span)? {
-            return Ok(Some(Place { bit: base.bit + field.bit, ty: field.ty, width: field.width, ..base }));
+            return Ok(Some(base.member(field.bit, field.ty, field.width)));
         }
         let message = format!("{} does not contain a field named '{name}'", describe(&record.name));
         let names: Vec<&str> = layout.fields.iter().map(|field| &*field.name).filter(|n| !n.is_empty()).collect();
@@ -167,14 +167,14 @@ impl Checker<'_> {
         let whole = self.size(&place.ty, of.span)?;
         match (place.base, &at.kind) {
             (base, ValueKind::Int(n)) => {
-                let bit = place.bit.wrapping_add(n.wrapping_mul(size.wrapping_mul(8)));
+                let (there, bit) = (place.there, place.bit.wrapping_add(n.wrapping_mul(size.wrapping_mul(8))));
                 // An index below zero is an address, not a place behind one.
                 match base {
                     Base::Address(address) => {
                         let address = plus(address, int(bit / 8));
                         Ok(Some(Place::new(Base::Address(address), ty)))
                     }
-                    base => Ok(Some(Place { base, bit, ty, width: None, read: None })),
+                    base => Ok(Some(Place { base, bit, ty, width: None, there, read: None })),
                 }
             }
             (Base::Address(address), _) => {

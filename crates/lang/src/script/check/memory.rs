@@ -1,6 +1,7 @@
 //! Types of C: where they are looked up, and what is read of the memory that has them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use sidestep_isa::{Context, Isa};
@@ -153,6 +154,8 @@ pub(super) struct Place {
     pub width: Option<u32>,
     /// What is noted if it cannot be read: an index into `Checked::reads`.
     pub read: Option<usize>,
+    /// Bits of the base that are there, counted from its first one; empty: all.
+    pub there: Vec<Range<u64>>,
 }
 
 /// What a place lies in.
@@ -209,7 +212,23 @@ fn bits(of: Value, from: u64, width: u64, signed: bool) -> Value {
 
 impl Place {
     pub fn new(base: Base, ty: CType) -> Place {
-        Place { base, bit: 0, ty, width: None, read: None }
+        Place { base, bit: 0, ty, width: None, there: Vec::new(), read: None }
+    }
+
+    /// One of its members, `bit` bits behind its first.
+    pub fn member(&self, bit: u64, ty: CType, width: Option<u32>) -> Place {
+        Place { bit: self.bit.wrapping_add(bit), ty, width, ..self.clone() }
+    }
+
+    /// Whether so many of its bits are there.
+    fn has(&self, bits: u64) -> bool {
+        let mut next = self.bit;
+        for part in &self.there {
+            if part.contains(&next) {
+                next = part.end;
+            }
+        }
+        self.there.is_empty() || self.bit.saturating_add(bits) <= next
     }
 
     /// The number that is there, as it is kept in 64 bits. `None`: no number of this size is read
@@ -218,7 +237,7 @@ impl Place {
         let width = self.width.map_or(8 * u64::from(bytes), u64::from);
         let (first, from) = (self.bit / 8, self.bit % 8);
         let span = (from + width).div_ceil(8);
-        if span > 8 || width == 0 {
+        if span > 8 || width == 0 || !self.has(width) {
             return None;
         }
         let is_whole = self.width.is_none() && from == 0;
@@ -390,6 +409,7 @@ impl Checker<'_> {
 
     /// The same, as it lies there: a reference is a pointer.
     pub(super) fn plain(&mut self, place: &Place, span: Span) -> Checking<Value> {
+        self.is_there(place, span)?;
         if let Some(ty) = number_type(&place.ty) {
             let (bytes, signed) = match &ty {
                 // A bit-field has no bit for a sign, as in bpftrace, unless it is as wide as its
@@ -434,6 +454,28 @@ impl Checker<'_> {
             self.look_inside(&record, span)?;
         }
         Ok(place.data(size as usize))
+    }
+
+    /// Makes sure that no part of a place was left out by the compiler.
+    pub(super) fn is_there(&mut self, place: &Place, span: Span) -> Checking<()> {
+        if place.there.is_empty() {
+            return Ok(());
+        }
+        if let CType::Record(record) = &place.ty {
+            for field in self.layout(record, span)?.fields {
+                self.is_there(&place.member(field.bit, field.ty, field.width), span)?;
+            }
+            return Ok(());
+        }
+        let bits = match place.width {
+            Some(width) => u64::from(width),
+            None => 8 * self.size(&place.ty, span)?,
+        };
+        if place.has(bits) {
+            return Ok(());
+        }
+        let message = "the compiler has left out this part of the argument";
+        self.error_with(span, message, "the function does not use it, and callers need not pass it")
     }
 
     /// Makes sure that all that is printed of a record is known, and has an end.

@@ -41,13 +41,7 @@ impl Checker<'_> {
     /// those of the variant that is there are read.
     fn variants(&mut self, place: &Place, layout: &Layout, variants: &Variants, span: Span) -> Checking<Value> {
         let whole = self.plain(place, span)?;
-        let member = |field: &Field| Place {
-            bit: place.bit + field.bit,
-            ty: field.ty.clone(),
-            width: field.width,
-            base: place.base.clone(),
-            read: place.read,
-        };
+        let member = |field: &Field| place.member(field.bit, field.ty.clone(), field.width);
         let tag = variants.tag.and_then(|tag| layout.fields.get(tag)).map(member);
         let (mut which, mut members, mut views) = (int(0), Vec::new(), Vec::new());
         for (variant, index) in &variants.fields {
@@ -144,7 +138,7 @@ impl Checker<'_> {
                 return self.error(span, format!("'{}' has more than {MEMBERS} members: name one", record.name));
             };
             found.left = left;
-            let member = Place { bit: place.bit + field.bit, ty: field.ty, width: field.width, ..place.clone() };
+            let member = place.member(field.bit, field.ty, field.width);
             // Members of what has no name are members of what it is in.
             match &member.ty {
                 CType::Record(of) if field.name.is_empty() && self.is_open(of, plain) => {

@@ -15,7 +15,7 @@ use sidestep_isa::{Isa, Va};
 
 use super::super::read::{Entry, Slice};
 use super::super::units::{Die, Reading, Unit};
-use super::super::{Argument, Convention, DataType, FunctionParameter, Passed, Piece};
+use super::super::{Argument, Convention, DataType, FunctionParameter, Part, Passed, Piece};
 use crate::arch;
 
 /// Where a parameter is at the function's entry.
@@ -24,8 +24,8 @@ pub(super) enum Place {
     Nowhere,
     /// Whole.
     Register(Argument),
-    /// In parts, from the first byte on.
-    Pieces(Vec<Piece>),
+    /// In parts, ascending. There may be gaps between them and behind the last one.
+    Parts(Vec<Part>),
     /// At the address in a register.
     At(Argument),
     /// Elsewhere.
@@ -58,7 +58,7 @@ pub(super) fn kept(
     let is_changed = is_changed || !is_own && contradicts(places, &registers[..count]);
     let known = if is_changed { 0 } else { (0..count).find(is_gone).unwrap_or(count) };
     let mut place = |(at, parameter): (usize, &mut FunctionParameter)| {
-        let is_whole = !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..));
+        let is_whole = !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..) | DataType::Wide);
         match places.get(at) {
             Some(Place::Register(register)) if is_whole || is_own => {
                 if !(is_whole && registers[at] == Some(*register)) {
@@ -66,10 +66,15 @@ pub(super) fn kept(
                 }
                 true
             }
-            Some(Place::Pieces(pieces)) if is_own && !is_whole => {
-                parameter.passed = Passed::Pieces(pieces.clone());
+            Some(Place::Parts(parts)) if !is_whole && !parts.is_empty() => {
+                parameter.parts.clone_from(parts);
+                match pieces(parts).filter(|_| is_own) {
+                    Some(pieces) => parameter.passed = Passed::Pieces(pieces),
+                    None => return at < known,
+                }
                 true
             }
+            Some(Place::Parts(parts)) if parts.is_empty() => false,
             Some(Place::At(register)) if is_own && !is_whole => {
                 parameter.passed = Passed::At(*register);
                 true
@@ -86,7 +91,7 @@ pub(super) fn kept(
 fn contradicts(places: &[Place], registers: &[Option<Argument>]) -> bool {
     let is_in = |place: &Place, register: Argument| match place {
         Place::Register(own) => *own == register,
-        Place::Pieces(pieces) => pieces.iter().any(|piece| piece.register == register),
+        Place::Parts(parts) => parts.iter().any(|part| part.register == Some(register)),
         // At -O0 an address is said to be where it is behind the first instructions.
         Place::At(_) | Place::Nowhere | Place::Memory => false,
     };
@@ -104,9 +109,9 @@ fn registers(parameters: &[FunctionParameter], result: &DataType, isa: Isa) -> V
     let mut integers = (0..of.arguments.len() as u8).map(Argument::Integer);
     let mut floats = (0..of.floats.len() as u8).map(Argument::Float);
     // What is returned in memory has an address in the first register.
-    let mut known = !matches!(result, DataType::Record { .. } | DataType::Array(..));
+    let mut known = !matches!(result, DataType::Record { .. } | DataType::Array(..) | DataType::Wide);
     let register = |parameter: &FunctionParameter| {
-        known &= !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..));
+        known &= !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..) | DataType::Wide);
         match parameter.ty {
             _ if !known => None,
             DataType::Float(_) => floats.next(),
@@ -126,7 +131,10 @@ impl<'d> Reading<'d> {
             if Self::is_parameter(child)? {
                 let origin = self.reference(&unit, child, c::DW_AT_abstract_origin)?;
                 let place = match self.at_entry(&unit, child, va)? {
-                    Some(expression) => place(expression, &unit, self.isa())?,
+                    Some(expression) => match place(expression, &unit, self.isa())? {
+                        Place::Parts(parts) => self.with_later(parts, &unit, child, va)?,
+                        place => place,
+                    },
                     None if self.is_soon(&unit, child, va)? => Place::Memory,
                     None => Place::Nowhere,
                 };
@@ -145,6 +153,30 @@ impl<'d> Reading<'d> {
         Ok(places)
     }
 
+    /// Parts of a parameter, with those that get a register of their own in the first instructions:
+    /// they were passed in a register with others.
+    fn with_later(
+        &self,
+        mut parts: Vec<Part>,
+        unit: &Unit<'d>,
+        parameter: &Entry<'_, 'd>,
+        va: Va,
+    ) -> gimli::Result<Place> {
+        for expression in self.soon(unit, parameter, va)? {
+            match place(expression, unit, self.isa())? {
+                Place::Parts(later) => {
+                    let is_new = |part: &Part| parts.iter().all(|known| known.bytes.start != part.bytes.start);
+                    let new: Vec<Part> = later.into_iter().filter(is_new).collect();
+                    parts.extend(new.into_iter().map(|part| Part { register: None, ..part }));
+                }
+                Place::Nowhere => {}
+                _ => return Ok(Place::Memory),
+            }
+        }
+        parts.sort_unstable_by_key(|part| part.bytes.start);
+        Ok(Place::Parts(parts))
+    }
+
     /// Results of Go are parameters of DWARF, too.
     pub(super) fn is_parameter(entry: &Entry<'_, 'd>) -> gimli::Result<bool> {
         Ok(entry.tag() == c::DW_TAG_formal_parameter && !Self::flag(entry, c::DW_AT_variable_parameter)?)
@@ -159,57 +191,97 @@ impl<'d> Reading<'d> {
     }
 }
 
-/// Pieces of a parameter at most.
-const PIECES: usize = 16;
+/// Parts of a parameter at most.
+const PARTS: usize = 16;
 
-/// Constants are nowhere.
+/// The registers of a value that is in registers from its first byte on, without a gap.
+fn pieces(parts: &[Part]) -> Option<Vec<Piece>> {
+    let mut end = 0;
+    let piece = |part: &Part| {
+        let is_next = std::mem::replace(&mut end, part.bytes.end) == part.bytes.start;
+        let bytes = part.bytes.end - part.bytes.start;
+        let register = part.register.filter(|_| is_next && matches!(bytes, 1 | 2 | 4 | 8))?;
+        Some(Piece { register, bytes: bytes as u8 })
+    };
+    parts.iter().map(piece).collect()
+}
+
+/// Where an expression says that a value is. Constants are nowhere.
 fn place(expression: Expression<Slice<'_>>, unit: &Unit<'_>, isa: Isa) -> gimli::Result<Place> {
+    let (mut operations, mut since) = (expression.operations(unit.encoding()), Vec::new());
+    let (mut parts, mut at, mut has_parts) = (Vec::new(), 0, false);
+    while let Some(operation) = operations.next()? {
+        let Operation::Piece { size_in_bits, bit_offset } = operation else {
+            since.push(operation);
+            continue;
+        };
+        has_parts = true;
+        let bytes = at..at + size_in_bits.div_ceil(8);
+        at = bytes.end;
+        let register = match simple(&since, unit, isa)? {
+            _ if size_in_bits % 8 != 0 || bit_offset.unwrap_or(0) != 0 || parts.len() == PARTS => continue,
+            Place::Nowhere => continue,
+            Place::Register(register) => Some(register),
+            Place::At(_) | Place::Memory | Place::Parts(_) => None,
+        };
+        since.clear();
+        parts.push(Part { bytes, register });
+    }
+    if has_parts { Ok(Place::Parts(parts)) } else { simple(&since, unit, isa) }
+}
+
+/// The same of an expression without pieces.
+fn simple(operations: &[Operation<Slice<'_>>], unit: &Unit<'_>, isa: Isa) -> gimli::Result<Place> {
     let of = &arch::of(isa).registers;
     let argument = |register: u16| {
         let integer = of.arguments.iter().position(|known| *known == register).map(|at| Argument::Integer(at as u8));
         let float = of.floats.clone().position(|known| known == register).map(|at| Argument::Float(at as u8));
         integer.or(float)
     };
-    let mut operations = expression.operations(unit.encoding());
-    let Some(first) = operations.next()? else { return Ok(Place::Nowhere) };
-    let second = operations.next()?;
-    Ok(match (first, second) {
-        (Operation::Register { register }, None) => argument(register.0).map_or(Place::Memory, Place::Register),
+    Ok(match operations {
+        [Operation::Register { register }] => argument(register.0).map_or(Place::Memory, Place::Register),
         // What it was at the entry, which is where this is asked.
-        (Operation::EntryValue { expression }, Some(Operation::StackValue)) => {
-            match Expression(expression).operations(unit.encoding()).next()? {
+        [Operation::EntryValue { expression }, rest @ ..] if is_same(rest) => {
+            match Expression(*expression).operations(unit.encoding()).next()? {
                 Some(Operation::Register { register }) => argument(register.0).map_or(Place::Nowhere, Place::Register),
                 _ => Place::Nowhere,
             }
         }
-        (Operation::RegisterOffset { register, offset: 0, .. }, None) => {
+        [Operation::RegisterOffset { register, offset: 0, .. }] => {
             argument(register.0).map_or(Place::Memory, Place::At)
         }
-        (Operation::Register { register }, Some(Operation::Piece { size_in_bits, bit_offset: None })) => {
-            let mut pieces = Vec::new();
-            let mut piece = Some((register, size_in_bits));
-            while let Some((register, bits)) = piece {
-                match argument(register.0) {
-                    Some(register) if matches!(bits, 8 | 16 | 32 | 64) && pieces.len() < PIECES => {
-                        pieces.push(Piece { register, bytes: (bits / 8) as u8 });
-                    }
-                    _ => return Ok(Place::Memory),
-                }
-                piece = match (operations.next()?, operations.next()?) {
-                    (None, _) => None,
-                    (
-                        Some(Operation::Register { register }),
-                        Some(Operation::Piece { size_in_bits, bit_offset: None }),
-                    ) => Some((register, size_in_bits)),
-                    // The rest is padding, or not there.
-                    _ => return Ok(Place::Memory),
-                };
-            }
-            Place::Pieces(pieces)
+        // A number that is cut off or extended: its own bytes are those of the register.
+        [Operation::RegisterOffset { register, offset: 0, .. }, rest @ ..] if is_same(rest) => {
+            argument(register.0).map_or(Place::Nowhere, Place::Register)
         }
-        (Operation::RegisterOffset { .. } | Operation::FrameOffset { .. } | Operation::Piece { .. }, _) => {
-            Place::Memory
-        }
+        [.., Operation::StackValue] => Place::Nowhere,
+        [Operation::RegisterOffset { .. } | Operation::FrameOffset { .. }, ..] => Place::Memory,
         _ => Place::Nowhere,
     })
+}
+
+/// Whether operations leave the lower bytes of a value as they are, and end with a value. LLVM
+/// extends signs with `DW_OP_convert`, and before DWARF 5 with a product: it has all bits above
+/// the sign. Of truth only the lowest bit counts.
+fn is_same(operations: &[Operation<Slice<'_>>]) -> bool {
+    match operations {
+        [Operation::StackValue] => true,
+        [Operation::Convert { .. }, rest @ ..] => is_same(rest),
+        [Operation::UnsignedConstant { value: 1 | 0xff | 0xffff | 0xffff_ffff }, Operation::And, rest @ ..] => {
+            is_same(rest)
+        }
+        [
+            Operation::Pick { index: 0 },
+            Operation::UnsignedConstant { value: sign },
+            Operation::Shr,
+            Operation::UnsignedConstant { value: 0 },
+            Operation::Not,
+            Operation::Mul,
+            Operation::UnsignedConstant { value: bits },
+            Operation::Shl,
+            Operation::Or,
+            rest @ ..,
+        ] => sign.checked_add(1) == Some(*bits) && matches!(bits, 8 | 16 | 32) && is_same(rest),
+        _ => false,
+    }
 }

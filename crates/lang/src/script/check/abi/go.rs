@@ -25,12 +25,38 @@ impl Checker<'_> {
         registers: bool,
         span: Span,
     ) -> Checking<Vec<Place>> {
+        self.go_sequence(signature.parameters.iter().take(count), registers, 8, span)
+    }
+
+    /// Where the first result is, when the function has returned. Results have the same registers
+    /// as arguments. On the stack they are behind the arguments.
+    pub(super) fn go_result(&mut self, signature: &Signature, registers: bool, span: Span) -> Checking<Place> {
+        let result = Parameter::new("retval".to_owned(), signature.result.clone());
+        let is_flat = registers && self.flatten(&result.ty, 0, &mut Vec::new(), span)?;
+        if !is_flat {
+            let message = format!("the result of type '{}' is on the stack, and not seen", result.ty.name());
+            return self.error_with(span, message, "reg(\"ax\") and so on are the registers as they are");
+        }
+        match self.go_sequence([&result], registers, 0, span)?.pop() {
+            Some(place) => Ok(place),
+            None => self.unknown(),
+        }
+    }
+
+    /// Where values are that are passed one after the other. Those without a register are on the
+    /// stack, `before` bytes above the stack pointer.
+    fn go_sequence<'p>(
+        &mut self,
+        parameters: impl IntoIterator<Item = &'p Parameter>,
+        registers: bool,
+        before: u64,
+        span: Span,
+    ) -> Checking<Vec<Place>> {
         let context = self.types.context();
         let (mut integers, mut floats) = (0, 0);
-        // Behind the return address.
         let mut stack = 0;
         let mut places = Vec::new();
-        for Parameter { name, ty, .. } in signature.parameters.iter().take(count) {
+        for Parameter { name, ty, .. } in parameters {
             let size = self.size(ty, span)?;
             let mut pieces = Vec::new();
             let flat = registers && self.flatten(ty, 0, &mut pieces, span)?;
@@ -39,7 +65,7 @@ impl Checker<'_> {
             {
                 let align = self.align(ty, span)?.max(1);
                 stack = u64::next_multiple_of(stack, align);
-                let at = plus(register(context.stack_pointer), int(8 + stack));
+                let at = plus(register(context.stack_pointer), int(before + stack));
                 stack += size;
                 places.push(Place::new(Base::Address(at), ty.clone()));
                 continue;

@@ -16,7 +16,7 @@ use super::super::ast::{BinaryOp, Provider};
 use super::super::checked::{Builtin, Value, ValueKind};
 use super::super::ctype::{CType, Field, Layout, Record};
 use super::super::diagnostic::Span;
-use super::super::program::{Convention, Parameter, Passed, Signature};
+use super::super::program::{Argument, Convention, Parameter, Passed, Signature};
 use super::super::types::Type;
 use super::memory::{Base, Place, number_type, plus, shift, value};
 use super::view::named;
@@ -71,6 +71,7 @@ impl Checker<'_> {
         let mut layout = Layout { align: 8, ..Layout::default() };
         let mut words = Vec::new();
         for (parameter, place) in signature.parameters.iter().zip(places) {
+            self.is_there(&place, span)?;
             let size = self.size(&parameter.ty, span)?;
             if let CType::Record(record) = &parameter.ty {
                 // What is printed must be known.
@@ -110,6 +111,7 @@ impl Checker<'_> {
             return Ok(None);
         }
         let (mut found, mut rust, mut in_memory): (Option<CType>, _, _) = (None, None, false);
+        let mut go = None;
         for index in 0..self.points.len() {
             let point = &self.points[index];
             match (self.types.signature(point), &found) {
@@ -127,6 +129,9 @@ impl Checker<'_> {
                 }
                 (Ok(signature), None) => {
                     in_memory = signature.result_in_memory;
+                    if let Convention::Go { registers } = signature.convention {
+                        go = Some((registers, signature.clone()));
+                    }
                     found = Some(signature.result);
                 }
                 (Ok(signature), Some(known))
@@ -135,6 +140,9 @@ impl Checker<'_> {
             }
         }
         let Some(ty) = found.filter(|ty| !matches!(ty, CType::Void | CType::Function)) else { return Ok(None) };
+        if let Some((registers, signature)) = go {
+            return self.go_result(&signature, registers, span).map(Some);
+        }
         if let (Some(By::Scalars(scalars)), 8) = (&rust, self.types.word()) {
             let (size, context) = (self.size(&ty, span)?, self.types.context());
             let parts = scalars::results(scalars, context);
@@ -252,12 +260,14 @@ impl Checker<'_> {
     fn are_passed(&mut self, signature: &Signature, wanted: Range<usize>, span: Span) -> Checking<()> {
         let gone = |at: &usize| signature.kept.get(*at) == Some(&false);
         match wanted.into_iter().find(gone).and_then(|at| signature.parameters.get(at)) {
-            Some(Parameter { name, .. }) => {
-                let message = format!("the compiler has left out the argument {name}, or moved it");
-                self.error_with(span, message, "arg0, arg1, … are the registers as they are")
-            }
+            Some(parameter) => self.left_out(parameter, span),
             None => Ok(()),
         }
+    }
+
+    fn left_out<T>(&mut self, parameter: &Parameter, span: Span) -> Checking<T> {
+        let message = format!("the compiler has left out the argument {}, or moved it", parameter.name);
+        self.error_with(span, message, "arg0, arg1, … are the registers as they are")
     }
 
     /// Whether the caller says in front of the arguments where the result is to be.
@@ -299,7 +309,11 @@ impl Checker<'_> {
         let mut stack = if hidden && is_short { word } else { 0 };
         let mut places = Vec::new();
         let wanted = count.saturating_sub(1);
-        for (index, Parameter { name, ty, passed }) in signature.parameters.iter().take(count).enumerate() {
+        // A parameter is in a register that is not its own.
+        let mut is_moved = false;
+        for (index, parameter) in signature.parameters.iter().take(count).enumerate() {
+            let Parameter { name, ty, passed, parts } = parameter;
+            let there: Vec<Range<u64>> = parts.iter().map(|(of, _)| 8 * of.start..8 * of.end).collect();
             let own = match passed {
                 Passed::Pieces(pieces) => {
                     lost = None;
@@ -343,10 +357,20 @@ impl Checker<'_> {
                     return self.error_with(span, message, "reg(\"ax\") and so on are the registers as they are");
                 }
             };
-            if let Some(base) = own {
-                places.push(Place::new(base, ty.clone()));
-                continue;
-            }
+            // What is found by its location has its place in the convention of C all the same, and
+            // those behind it come behind that.
+            let has_registers = matches!(context.convention, CallingConvention::SystemV | CallingConvention::Aapcs64);
+            let is_counted =
+                has_registers && matches!(passed, Passed::Pieces(_)) && signature.convention == Convention::C;
+            let own = match own {
+                Some(base) if !is_counted => {
+                    places.push(Place { there, ..Place::new(base, ty.clone()) });
+                    continue;
+                }
+                own => own,
+            };
+            let is_found = own.is_some();
+            let before_it = (integers, floats);
             let size = self.size(ty, span)?;
             let pieces = if is_short { None } else { self.pieces(ty, span)? };
             // A large value is in memory of the caller, whose address is passed.
@@ -375,7 +399,7 @@ impl Checker<'_> {
                     match words {
                         Some(mut words) if by_address => Base::Address(words.remove(0)),
                         Some(words) => Base::Words(words),
-                        None if index < wanted && !whole => Base::Words(Vec::new()),
+                        None if is_found || index < wanted && !whole => Base::Words(Vec::new()),
                         None => return self.unseen(&format!("the argument {name}"), ty, span),
                     }
                 }
@@ -396,9 +420,22 @@ impl Checker<'_> {
                     }
                 }
             };
-            places.push(Place::new(base, ty.clone()));
+            let is_own = |argument: &Argument| match argument {
+                Argument::Integer(at) => fits && (before_it.0..integers).contains(&usize::from(*at)),
+                Argument::Float(at) => fits && (before_it.1..floats).contains(&usize::from(*at)),
+            };
+            is_moved |= match passed {
+                Passed::Pieces(pieces) => !pieces.iter().all(|(argument, _)| is_own(argument)),
+                _ => !parts.iter().filter_map(|(_, argument)| argument.as_ref()).all(is_own),
+            };
+            places.push(Place { there, ..Place::new(own.unwrap_or(base), ty.clone()) });
         }
-        Ok(places)
+        let is_guess = |at: &usize| signature.parameters[*at].passed == Passed::Convention;
+        let asked = if whole { 0..count } else { wanted..count };
+        match asked.filter(|_| is_moved).find(is_guess) {
+            Some(at) => self.left_out(&signature.parameters[at], span),
+            None => Ok(places),
+        }
     }
 
     /// The registers that a value is in; `None`: it is in memory.
