@@ -95,7 +95,7 @@ fn dwarf(input: &[u8]) -> bool {
         return false;
     }
     let Ok(object) = Object::open(&file, &[]) else { return false };
-    let _ = (object.line("program.cc", 16), object.line("program.cc", 1));
+    let _ = (object.line("program.cc", 16, None), object.line("program.cc", 1, Some(5)));
     let Ok(info) = object.debug_info() else { return false };
     let mut places = Vec::new();
     for name in ["struct Pair", "union Either", "enum Color", "struct Guard", "Pair"] {
@@ -117,7 +117,7 @@ fn go(input: &[u8]) -> bool {
     for function in functions.iter().take(20) {
         let _ = (object.function_at(function.va), object.frame_rule(function.va));
     }
-    let _ = (object.line("goroutines.go", 20), object.line("proc.go", 1));
+    let _ = (object.line("goroutines.go", 20, None), object.line("proc.go", 1, Some(2)));
     functions.iter().any(|function| function.name.starts_with("main."))
 }
 

@@ -232,7 +232,7 @@ fn nobody_calls_a_part() {
 #[test]
 fn what_no_call_leads_to_had_its_return_address_replaced() {
     let returns = |source: &str, has_frame: bool| {
-        with(source, |elf, index| {
+        with(source, |elf, _| {
             let site = elf.symbol("f");
             let mut code = elf.code.clone();
             code.frames.retain(|start| *start != site);
