@@ -131,3 +131,11 @@ fn helpers_get_their_arguments_and_loops_their_callbacks() {
     let beyond = format!("call {}\nr0 = 1\nexit", sidestep_wire::private::HELPERS);
     assert_eq!(run(&thread, &beyond, &mut Regs::default(), 1), 0, "no such entry");
 }
+
+/// The table ended in front of one: compiled code called what lies behind it.
+#[test]
+fn a_helper_that_the_verifier_knows_had_no_place_in_the_table() {
+    let known = (0..1024).filter(|number| sidestep_bpf::verify::Helper::by_number(*number).is_some());
+    let beyond: Vec<u32> = known.filter(|number| *number as usize >= sidestep_wire::HELPERS).collect();
+    assert_eq!(beyond, []);
+}

@@ -174,7 +174,7 @@ const HELPERS: &[Helper] = &[
     helper(265, "call_place", &[Context, Any, Any], Returns::Number),
     // Not the kernel's: the name of a process, with its NUL. Only the controller can look it up: an
     // open file in a process that is probed would be seen there.
-    helper(266, "process_comm", &[Write, Length, Any], Returns::Number),
+    helper(255, "process_comm", &[Write, Length, Any], Returns::Number),
     // Not the kernel's, and never called: `pass::arguments` puts in what it stands for.
     helper(STATIC_ARGUMENT, "static_argument", &[Context, Any, WriteU64], Returns::Number),
 ];

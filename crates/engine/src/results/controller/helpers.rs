@@ -102,7 +102,7 @@ impl Space<'_> {
             },
             263 => a,
             265 => b,
-            266 => {
+            255 => {
                 let name = i32::try_from(c).ok().and_then(|pid| sidestep_sys::comm_bytes(pid).ok());
                 let Some(mut comm) = name else { return Some(ENOENT as u64) };
                 comm.resize(b as usize, 0);

@@ -33,5 +33,5 @@ pub const PARENT: u32 = 261;
 pub const TEXT_MATCHES: u32 = 262;
 pub const SYMBOL: u32 = 263;
 pub const CALL_PLACE: u32 = 265;
-pub const PROCESS_COMM: u32 = 266;
+pub const PROCESS_COMM: u32 = 255;
 pub use sidestep_bpf::pass::arguments::STATIC_ARGUMENT;
