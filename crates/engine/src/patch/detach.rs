@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{Limit, Mapping, Process, Stopped, arch};
+use sidestep_sys::{Limit, Mapping, Process, Stopped, arch, is_hurried};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
@@ -44,13 +44,14 @@ const ALONE_AFTER: Duration = Duration::from_millis(300);
 /// has gone too far.
 const ALONE: Duration = Duration::from_micros(4);
 const ROUNDS: u32 = 16;
-/// How much longer a pause may be for that, about.
+/// How much longer a pause is for that, about. On a busy machine a thread waits for a CPU for tens
+/// of milliseconds each time, so a pause lasts until all have gone on [`TRIES`] times, or until
+/// this [`LONGEST`] time is over.
 const LONG: Duration = Duration::from_millis(20);
-/// But they go on so often in each pause, and so often before a detach is given up: on a busy
-/// machine a thread waits for a CPU for tens of milliseconds each time.
+const LONGEST: Duration = Duration::from_millis(500);
 const TRIES: u32 = 8;
+/// A detach is given up after [`PATIENCE`] if there were so many tries, and else after this time.
 const LEAST_TRIES: u32 = 10 * TRIES;
-/// How long threads get for that to leave our code.
 const LAST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Removes everything of the sessions that `which` chooses, once `take` gives the turn. On success
@@ -112,7 +113,8 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
                 usher(stopped, &found, &journal, pause)?;
             } else if alone_from.is_over() {
                 let (begun, before) = (Instant::now(), tries);
-                while runs(inside) && (begun.elapsed() < LONG || tries < before + TRIES) {
+                let goes_on = |tries| begun.elapsed() < LONG || tries < before + TRIES && begun.elapsed() < LONGEST;
+                while runs(inside) && goes_on(tries) && !is_hurried() {
                     usher(stopped, &found, &journal, ALONE * (1 + tries % ROUNDS))?;
                     tries += 1;
                     inside = restore(stopped, &found, &others, &journal, &originals, waits)?;
@@ -121,7 +123,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
             Ok((inside, identity::sharing(stopped)))
         })?;
         hold.note_sharing(sharing);
-        ran = runs(inside);
+        ran = runs(inside) && !suspended;
         let Some(inside) = inside else {
             process.leave(&journal.code);
             unmap(&mut hold, &found)?;

@@ -12,7 +12,7 @@ use crate::ptrace::{self, Event};
 
 /// How often to look whether a thread has had a CPU yet.
 const LOOK_TIME: Duration = Duration::from_micros(10);
-/// So often the time of a thread begins anew, which gets a signal.
+/// The time of a thread that gets a signal begins anew, so often at most.
 const BEGINS: u32 = 4;
 
 impl Process {
@@ -76,7 +76,7 @@ impl Stopped {
                         until = Instant::now() + time;
                     }
                 }
-                // The CPU that it has waited for may be ours.
+                // The thread may have waited for the CPU that we are on.
                 left if left < RETURN_TIME && !has_waited => std::hint::spin_loop(),
                 left => std::thread::sleep(left.min(RETURN_TIME)),
             }
