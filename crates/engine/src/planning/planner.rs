@@ -244,7 +244,8 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             // stack runs in so few instructions. So a replaced return address is better there.
             let entry = site_of(index, va, (self.placement)(va));
             let in_entry = before > 0 && entry.is_some_and(|entry| entry >= plan.site && entry <= exit_at);
-            if in_entry && plan.isa.bits() == 32 && plan.returns != Err(NoReplacedReturn::InRegister) {
+            let never = [Err(NoReplacedReturn::InRegister), Err(NoReplacedReturn::NotCalled)].contains(&plan.returns);
+            if in_entry && plan.isa.bits() == 32 && !never {
                 return Err(Unproven::ExitInEntryJump);
             }
             if let Some(reason) = self.beside(&plan, before) {

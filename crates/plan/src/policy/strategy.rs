@@ -248,6 +248,7 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
         true => SiteKind::FunctionEntry,
         false => SiteKind::Inside,
     };
+    let on_stack = index.code.isa.limits().context.link.is_none();
     let returns = match () {
         // The canonical frame address is not that of a call (`.eh_frame`), so the return address is
         // somewhere else.
@@ -255,7 +256,7 @@ fn nature_of_entry(index: &Index<'_>, site: &Site<'_, '_>) -> (SiteKind, Result<
         () if site.stretch.fault.is_some() => Err(NoReplacedReturn::Uncertain),
         // Compilers of some languages have a stack of their own. What is on top of the processor's
         // may look like a return address, and be none.
-        () if !called && !index.has_frame(site.asked) => Err(NoReplacedReturn::NotCalled),
+        () if on_stack && !called && !index.has_frame(site.asked) => Err(NoReplacedReturn::NotCalled),
         () => Ok(()),
     };
     (kind, returns)

@@ -84,6 +84,8 @@ pub fn parse(data: &[u8]) -> Elf<'_> {
     }
     functions.sort_by_key(|f| (f.1, std::cmp::Reverse(f.2)));
     functions.dedup_by_key(|f| f.1);
+    // Compilers describe each function.
+    code.frames = functions.iter().map(|(_, va, _)| *va).collect();
     frames(&file, code.isa, &mut code.extents);
     for (at, relocation) in file.dynamic_relocations().into_iter().flatten() {
         let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };

@@ -163,6 +163,7 @@ fn run(site: &str, handlers: &[Handler], self_pointer: bool, checks: &str) -> (P
         extents: [("probed", "probed_ret4"), ("probed_ret4", "trapped"), ("trapped", "punned"), ("punned", "other")]
             .map(|(name, next)| Extent { start: symbol(name), len: Len(symbol(next).since(symbol(name)) as u64) })
             .to_vec(),
+        frames: vec![symbol("probed"), symbol("probed_ret4"), symbol("trapped"), symbol("punned")],
         ..ObjectCode::new(Isa::X86)
     };
     let index = Index::new(code);
