@@ -268,7 +268,13 @@ fn arguments_behind_structures() {
         ("unused", "args.r.b, args.a, args.c", ["9, 1, 3", "18, 1, 6"]),
     ];
     // What a function does not use, its callers need not pass.
-    let in_part = [("behind", "args.r"), ("behind", "args.r.a"), ("floats", "args.m.c"), ("unused", "args.gone")];
+    let in_part = [
+        ("behind", "args.r"),
+        ("behind", "args.r.a"),
+        ("unused", "args.gone"),
+        ("half", "args.t.a[1]"),
+        ("half", "args.t.a[args.a]"),
+    ];
     let each = LOCATED.flags.0.iter().flat_map(|one| LOCATED.flags.1.iter().map(move |other| format!("{one} {other}")));
     let flags: Vec<String> = each.chain(LOCATED.others.iter().map(|flags| (*flags).to_owned())).collect();
     for compiler in LOCATED.installed() {

@@ -11,6 +11,9 @@ struct mixed {
 struct large {
     long a[4];
 };
+struct couple {
+    long a[2];
+};
 
 #ifdef __clang__
 #define APART __attribute__((noinline))
@@ -55,6 +58,12 @@ APART long unused(struct pair r, int a, int gone, int c)
     return r.b + a + c;
 }
 
+APART long half(struct couple t, int a)
+{
+    KEEP;
+    return t.a[0] + a;
+}
+
 int main(int argc, char **argv)
 {
     long sum = 0;
@@ -63,8 +72,10 @@ int main(int argc, char **argv)
         struct pair r = {8 * i, 9 * i};
         struct mixed m = {30 + i, 'x'};
         struct large g = {{1, 2, 3, 4}};
+        struct couple t = {{12 * i, 13 * i}};
         sum += behind(r, 2, 3, 4, 5, 6 * i) + beside(1, r, 2, i == 1);
         sum += stacked(g, 1, 2, 3, 4, 5, 6, 7 * i) + full(1, 2, 3, 4, 5, r, 6 * i) + unused(r, 1, 2, 3 * i);
+        sum += half(t, 1);
         sum += (long)floats(r, 1.5, m, 2.5f, 11 * i);
     }
     return sum == 0;

@@ -32,8 +32,9 @@ pub struct Parameter {
     pub ty: CType,
     /// Where it is.
     pub passed: Passed,
-    /// Of a record, the bytes that the function has, each with the register that they are in if
-    /// that is known; empty: all bytes. Callers need not pass the others.
+    /// Of records, arrays and 16-byte numbers, the bytes that the function has, each with the
+    /// register that they are in if that is known; empty: all bytes. Callers need not pass the
+    /// others.
     pub parts: Vec<(std::ops::Range<u64>, Option<Argument>)>,
 }
 

@@ -179,8 +179,8 @@ pub struct FunctionParameter {
     pub text: String,
     /// Where it is.
     pub passed: Passed,
-    /// Of a record, the bytes that the function has; empty: all. Callers need not pass the others,
-    /// which it does not use.
+    /// Of records, arrays and 16-byte numbers, the bytes that the function has; empty: all. Callers
+    /// need not pass the others, which it does not use.
     pub parts: Vec<Part>,
 }
 

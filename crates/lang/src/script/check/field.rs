@@ -165,6 +165,9 @@ impl Checker<'_> {
         };
         let size = self.size(&ty, of.span)?;
         let whole = self.size(&place.ty, of.span)?;
+        if !matches!(at.kind, ValueKind::Int(_)) {
+            self.is_there(&place, of.span)?;
+        }
         match (place.base, &at.kind) {
             (base, ValueKind::Int(n)) => {
                 let (there, bit) = (place.there, place.bit.wrapping_add(n.wrapping_mul(size.wrapping_mul(8))));

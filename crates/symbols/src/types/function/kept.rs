@@ -66,7 +66,7 @@ pub(super) fn kept(
                 }
                 true
             }
-            Some(Place::Parts(parts)) if !is_whole && !parts.is_empty() => {
+            Some(Place::Parts(parts)) if !is_whole => {
                 parameter.parts.clone_from(parts);
                 match pieces(parts).filter(|_| is_own) {
                     Some(pieces) => parameter.passed = Passed::Pieces(pieces),
@@ -74,7 +74,6 @@ pub(super) fn kept(
                 }
                 true
             }
-            Some(Place::Parts(parts)) if parts.is_empty() => false,
             Some(Place::At(register)) if is_own && !is_whole => {
                 parameter.passed = Passed::At(*register);
                 true
@@ -166,7 +165,8 @@ impl<'d> Reading<'d> {
             match place(expression, unit, self.isa())? {
                 Place::Parts(later) => {
                     let is_new = |part: &Part| parts.iter().all(|known| known.bytes.start != part.bytes.start);
-                    let new: Vec<Part> = later.into_iter().filter(is_new).collect();
+                    let new: Vec<Part> =
+                        later.into_iter().filter(is_new).take(PARTS - parts.len().min(PARTS)).collect();
                     parts.extend(new.into_iter().map(|part| Part { register: None, ..part }));
                 }
                 Place::Nowhere => {}
@@ -209,25 +209,35 @@ fn pieces(parts: &[Part]) -> Option<Vec<Piece>> {
 /// Where an expression says that a value is. Constants are nowhere.
 fn place(expression: Expression<Slice<'_>>, unit: &Unit<'_>, isa: Isa) -> gimli::Result<Place> {
     let (mut operations, mut since) = (expression.operations(unit.encoding()), Vec::new());
-    let (mut parts, mut at, mut has_parts) = (Vec::new(), 0, false);
+    let (mut parts, mut at, mut has_parts) = (Vec::new(), 0_u64, false);
     while let Some(operation) = operations.next()? {
         let Operation::Piece { size_in_bits, bit_offset } = operation else {
             since.push(operation);
             continue;
         };
         has_parts = true;
-        let bytes = at..at + size_in_bits.div_ceil(8);
-        at = bytes.end;
-        let register = match simple(&since, unit, isa)? {
-            _ if size_in_bits % 8 != 0 || bit_offset.unwrap_or(0) != 0 || parts.len() == PARTS => continue,
+        let (operations, first) = (std::mem::take(&mut since), at);
+        let Some(end) = at.checked_add(size_in_bits) else { return Ok(Place::Memory) };
+        at = end;
+        let register = match simple(&operations, unit, isa)? {
+            _ if first % 8 != 0 || end % 8 != 0 || bit_offset.unwrap_or(0) != 0 || parts.len() == PARTS => continue,
+            // What it is calculated from was passed.
+            Place::Nowhere if operations.iter().any(is_from_register) => None,
             Place::Nowhere => continue,
             Place::Register(register) => Some(register),
             Place::At(_) | Place::Memory | Place::Parts(_) => None,
         };
-        since.clear();
-        parts.push(Part { bytes, register });
+        parts.push(Part { bytes: first / 8..end / 8, register });
     }
-    if has_parts { Ok(Place::Parts(parts)) } else { simple(&since, unit, isa) }
+    Ok(match has_parts {
+        true if parts.is_empty() => Place::Nowhere,
+        true => Place::Parts(parts),
+        false => simple(&since, unit, isa)?,
+    })
+}
+
+fn is_from_register(operation: &Operation<Slice<'_>>) -> bool {
+    matches!(operation, Operation::RegisterOffset { .. } | Operation::EntryValue { .. })
 }
 
 /// The same of an expression without pieces.

@@ -32,12 +32,12 @@ impl Checker<'_> {
     /// as arguments. On the stack they are behind the arguments.
     pub(super) fn go_result(&mut self, signature: &Signature, registers: bool, span: Span) -> Checking<Place> {
         let result = Parameter::new("retval".to_owned(), signature.result.clone());
-        let is_flat = registers && self.flatten(&result.ty, 0, &mut Vec::new(), span)?;
-        if !is_flat {
-            let message = format!("the result of type '{}' is on the stack, and not seen", result.ty.name());
-            return self.error_with(span, message, "reg(\"ax\") and so on are the registers as they are");
-        }
         match self.go_sequence([&result], registers, 0, span)?.pop() {
+            // Behind the arguments, as many as there are.
+            Some(Place { base: Base::Address(_), .. }) => {
+                let message = format!("the result of type '{}' is on the stack, and not seen", result.ty.name());
+                self.error_with(span, message, "reg(\"ax\") and so on are the registers as they are")
+            }
             Some(place) => Ok(place),
             None => self.unknown(),
         }
