@@ -57,7 +57,8 @@ pub fn run(
             return nowhere.said(error);
         }
     }
-    if !must_be_there && tool.is_none() {
+    // In a process there may be another file of this name.
+    if !must_be_there && tool.is_none() && flags.target.pid.is_empty() {
         if let Some(missing) = never_there(flags, &compiled) {
             if checked.config.missing_probes == MissingProbes::Warn {
                 missing.iter().for_each(|missing| nowhere.skipped(missing));
