@@ -84,12 +84,6 @@ impl Enum {
         self.values.iter().find(|(_, known)| *known == value).map(|(name, _)| &**name)
     }
 
-    /// `__int128`
-    #[must_use]
-    pub fn wide() -> CType {
-        CType::Record(Record { name: "__int128".into(), place: None })
-    }
-
     /// `bool`
     #[must_use]
     pub fn bool() -> Enum {

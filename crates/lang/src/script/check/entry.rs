@@ -48,7 +48,7 @@ impl Checker<'_> {
             Some(Op::Delete(entry)) if !entry.keys.is_empty() => {
                 let mut ops = Vec::new();
                 let (entry, found) = self.found(entry, &mut ops);
-                // Whoever asks whether it was there is told nothing.
+                // `-k` says nothing of it: the value says whether the key was there.
                 ops.push(Op::Delete(Entry { read: None, ..entry }));
                 Ok(after(ops, found))
             }

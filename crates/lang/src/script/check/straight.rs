@@ -9,7 +9,7 @@ use super::Checker;
 impl Checker<'_> {
     /// Whether a loop of so many rounds is a part of the block's code. Else it is a function.
     pub(super) fn is_inline(&mut self, rounds: u64, body: &[Stmt]) -> bool {
-        let all = self.inline_rounds.saturating_add(rounds.saturating_mul(self.rounds));
+        let all = self.inline_rounds.saturating_add(rounds);
         let fits = all <= INLINE_ROUNDS && body.iter().all(is_straight);
         if fits {
             self.inline_rounds = all;

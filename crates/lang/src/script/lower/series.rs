@@ -44,7 +44,7 @@ impl Lower<'_, '_> {
         let last = content.stored() - INTERVAL;
         self.out.branch_imm(Width::W64, Cond::Gt, Reg::R2, last as i32, missing);
         self.out.alu(AluOp::Add, Reg::R1, Reg::R2);
-        // The number behind it, which is never 0: that is no interval.
+        // The number behind it: 0 stands for no interval.
         self.out.alu_imm(AluOp::Add, Reg::R4, 1);
         self.out.load(Size::Dw, Reg::R2, Reg::R10, number);
         let (same, end) = (self.out.label(), self.out.label());
