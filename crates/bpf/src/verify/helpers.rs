@@ -66,7 +66,7 @@ pub(crate) const LAST_BUCKET: u64 = 975;
 /// A helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Helper {
-    /// The kernel's number; from 256 on our own.
+    /// The kernel's number; from 255 on our own (the kernel adds none any more).
     pub number: u32,
     /// The kernel's name, without `bpf_`.
     pub name: &'static str,
