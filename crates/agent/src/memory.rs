@@ -51,6 +51,28 @@ impl Agent {
         unsafe { &*self.private }
     }
 
+    /// The session that owns the signals: this one, or the one whose signals it shares.
+    #[must_use]
+    pub fn owner(self) -> Agent {
+        match self.private().owner.load(Ordering::Acquire) {
+            0 => self,
+            at => Agent { private: at as *const Private },
+        }
+    }
+
+    /// All sessions that use the signals of this one, itself first.
+    pub fn sharing(self) -> impl Iterator<Item = Agent> {
+        let len = self.private().signals.sharers_len.load(Ordering::Acquire) as usize;
+        // Not a chain: what is done for each session would be in the code twice.
+        (0..=len).filter_map(move |number| {
+            let Some(index) = number.checked_sub(1) else { return Some(self) };
+            match self.private().signals.sharers.get(index)?.load(Ordering::Acquire) {
+                0 => None,
+                at => Some(Agent { private: at as *const Private }),
+            }
+        })
+    }
+
     /// Head of the shared region.
     #[inline(always)]
     #[must_use]
