@@ -6,8 +6,9 @@
 
 #ifdef __x86_64__
 // A jump to a computed address, so that its exits are not known. Nobody calls it.
-__asm__(".text\n.globl entered\n.type entered,@function\nentered:\n lea 1f(%rip),%rax\n lea (%rax,%rdi,4),%rax\n"
-        " jmp *%rax\n1: add $1,%rax\n add $1,%rax\n ret\n.size entered,.-entered\n");
+__asm__(".text\n.globl entered\n.type entered,@function\nentered:\n .cfi_startproc\n lea 1f(%rip),%rax\n"
+        " lea (%rax,%rdi,4),%rax\n"
+        " jmp *%rax\n1: add $1,%rax\n add $1,%rax\n ret\n .cfi_endproc\n.size entered,.-entered\n");
 #endif
 
 static long destroyed;
