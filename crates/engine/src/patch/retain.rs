@@ -102,12 +102,16 @@ pub(crate) fn part(
     let (agents, guards, maps) = (agents(others.sessions()), others.guards(), stopped_mappings(stopped)?);
     let positions = thread_positions::positions(stopped, &maps)?;
     let trapped: HashSet<i32> = positions.iter().filter_map(|position| caught(stopped, position)).collect();
-    let looks = |position: &Position| match position.place {
-        // A thread that meets traps all the time mostly stops where its handler begins.
-        Place::Thread { .. } if Some(position.ip) == handler => None,
-        _ if !agents.iter().any(|agent| agent.contains(&position.ip.0)) => None,
-        Place::Thread { tid } => (trapped.contains(&tid) || comes_from(stopped, &maps, tid, &guards)).then_some(tid),
-        Place::SignalFrame { tid, .. } => Some(tid),
+    let looks = |position: &Position| {
+        let tid = position.place.tid();
+        let sp = match position.place {
+            // A thread that meets traps all the time mostly stops where its handler begins.
+            Place::Thread { .. } if Some(position.ip) == handler => return None,
+            Place::Thread { .. } => stopped.threads().iter().find(|thread| thread.tid == tid)?.regs.sp(),
+            Place::SignalFrame { frame, .. } => frame.sp,
+        };
+        let is_inside = agents.iter().any(|agent| agent.contains(&position.ip.0));
+        (is_inside && (trapped.contains(&tid) || comes_from(stopped, &maps, sp, &guards))).then_some(tid)
     };
     Ok(outside.look(stopped, &positions.iter().filter_map(looks).collect()))
 }
@@ -119,10 +123,9 @@ fn caught(stopped: &Stopped, position: &Position) -> Option<i32> {
     SIGNALS.contains(&signal).then_some(tid)
 }
 
-/// Does a thread come back to one of these places? The address is on its stack then; elsewhere a
-/// word that was left there may look like one.
-fn comes_from(stopped: &Stopped, maps: &[Mapping], tid: i32, places: &[Range<u64>]) -> bool {
-    let Some(sp) = stopped.threads().iter().find(|t| t.tid == tid).map(|t| t.regs.sp()) else { return true };
+/// Does code with this stack come back to one of these places? The address is on the stack then;
+/// elsewhere a word that was left there may look like one.
+fn comes_from(stopped: &Stopped, maps: &[Mapping], sp: Va, places: &[Range<u64>]) -> bool {
     let end = maps.iter().find(|m| m.contains(sp)).map_or(sp.0, |m| m.end.0);
     let mut stack = vec![0; FRAMES.min(end - sp.0) as usize];
     if stopped.read(sp, &mut stack).is_err() {
