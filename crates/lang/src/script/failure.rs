@@ -64,7 +64,7 @@ impl Failure {
 pub struct Noted {
     /// What fails.
     pub failure: Failure,
-    /// Where.
+    /// The expression or statement that it is said of.
     pub span: Span,
     /// The action that says it.
     pub action: usize,

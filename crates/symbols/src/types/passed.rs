@@ -139,7 +139,8 @@ impl<'d> Reading<'d> {
         va: Va,
     ) -> gimli::Result<Vec<Expression<Slice<'d>>>> {
         let list = self.locations(unit, parameter)?.into_iter();
-        let is_soon = |entry: &LocationListEntry<Slice<'d>>| (va.0 + 1..va.0 + PROLOGUE).contains(&entry.range.begin);
+        let is_soon =
+            |entry: &LocationListEntry<Slice<'d>>| (1..PROLOGUE).contains(&entry.range.begin.wrapping_sub(va.0));
         Ok(list.filter(is_soon).map(|entry| entry.data).collect())
     }
 
