@@ -122,6 +122,7 @@ const RECIPES: &[Recipe] = &[
     recipe("swap", CC, &["swap.c"]),
     recipe("libswapped1.so", &["cc", "-shared", "-Wl,-Bsymbolic", "-DANSWER=1"], &["swapped.S"]),
     recipe("libswapped2.so", &["cc", "-shared", "-Wl,-Bsymbolic", "-DANSWER=2"], &["swapped.S"]),
+    recipe("libunguarded.so", &["cc", "-shared"], &["unguarded.S"]),
     recipe("load-ibt", CC_IBT, &["load.c"]),
     recipe("bench", CC, &["bench.c", "bench_asm.S"]),
     // The runtime package has no `libcrypto.so` to link with, but `-l:` takes the full name.

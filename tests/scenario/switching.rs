@@ -8,7 +8,7 @@ use sidestep_tests::process::{LIMIT, Running, eventually, run};
 use sidestep_tests::tool::{Tracing, Width, is_32_bit, sidestep};
 
 use super::carried::status;
-use super::switch::{FUNCTIONS, assert_goes_on, load, says, start, switch, with_signals};
+use super::switch::{FUNCTIONS, assert_goes_on, load, says, start, switch, unguarded};
 
 /// All of [`FUNCTIONS`].
 const SWITCHED: &[&str] = &["leaf", "mix", "tree", "real", "bytes"];
@@ -24,9 +24,9 @@ pub fn probes_are_switched_under_load() {
         (&["funclatency", "-F"], false),
         (&["funccount", "--no-optimize"], false),
     ] {
-        let Some((mut program, pid)) = load() else { return };
+        let Some((mut program, pid)) = (if in_pauses { unguarded("load") } else { start("load") }) else { return };
+        assert_eq!(program.ask("start 0"), 0);
         let before = Snapshot::of(program.pid());
-        let other = in_pauses.then(|| with_signals(&pid));
         let tracing = Tracing::start(&[mode, &["-p", &pid, "-r", FUNCTIONS]].concat());
         says("disable", &pid, SWITCHED, "5 probes disabled");
         let hits = || status(&pid, &[]).0.iter().find(|line| line.symbol == "real+0x0").map_or(0, |line| line.hits);
@@ -49,7 +49,6 @@ pub fn probes_are_switched_under_load() {
             cycles += 1;
         }
         tracing.stop();
-        other.map(Tracing::stop);
         before.assert_same(&Snapshot::of(program.pid()));
         assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
         program.finish().ok();
@@ -65,8 +64,8 @@ pub fn results_are_right_while_probes_come_and_go() {
         (&["funclatency"], false, 50_000),
         (&["funccount", "--no-optimize"], false, 5_000),
     ] {
-        let Some((mut program, pid)) = start("counts-ibt") else { return };
-        let other = in_pauses.then(|| with_signals(&pid));
+        let build = "counts-ibt";
+        let Some((mut program, pid)) = (if in_pauses { unguarded(build) } else { start(build) }) else { return };
         let tracing = Tracing::start(&[mode, &["-p", &pid, "leaf"]].concat());
         let done = AtomicBool::new(false);
         let mut rounds = 0;
@@ -100,7 +99,6 @@ pub fn results_are_right_while_probes_come_and_go() {
             _ => report.count("leaf"),
         };
         assert_eq!(counted, before + 64_000, "{}", report.0);
-        other.map(Tracing::stop);
         program.finish().ok();
     }
 }

@@ -48,8 +48,10 @@ again! {
         a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced, data_that_looked_like_a_return_address_was_replaced,
         calls_are_remembered_whenever_a_signal_comes, a_call_that_began_unseen_had_the_time_of_an_earlier_one,
     }
-    release {
-        both_count_and_either_may_end_first, either_may_be_killed, who_needs_them_keeps_them,
+    signals {
+        both_count_and_either_may_end_first, either_may_be_killed, signals_of_the_program_stay_its_own,
+        strings_are_read_by_both, children_are_followed_by_both, no_hit_is_lost_when_the_owner_ends,
+        others_come_and_go_under_load, owners_end_while_threads_are_in_guards, either_ends_while_the_process_is_stopped,
         two_sessions_that_planned_at_the_same_time_left_no_guard,
     }
     unwind {

@@ -18,16 +18,21 @@ const LOOKS: u32 = 50;
 /// After so many rings that the controller has heard and not answered, it cannot read this process.
 const RINGS: u32 = 10;
 
-/// The process is about to execute another program, if it does: the controller follows it there, if
-/// it follows children, and the program gets its mask back.
+/// The process is about to execute another program, if it does: the controllers that follow
+/// children follow it there, of all sessions that use the signals of this one, and the program gets
+/// its mask back.
 /// Comes back only if that fails; the program then makes the same call once more, and gets the
 /// error.
 #[cold]
 pub fn execute(agent: Agent, frame: &mut Regs) {
+    let following = || agent.sharing().filter(|session| session.private().follow != 0);
     let mut arg = |index| *argument(frame, index);
     let args = [arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)];
     let path = if frame.call_number() == nr::EXECVE { args[0] } else { args[1] };
-    let follows = agent.private().follow != 0 && ask(agent, Question::Exec, path);
+    let mut follows = false;
+    for session in following() {
+        follows |= ask(session, Question::Exec, path);
+    }
     let mask = blocked::give_back(agent);
     if !follows && mask.is_none() {
         return;
@@ -38,7 +43,9 @@ pub fn execute(agent: Agent, frame: &mut Regs) {
         kernel::set_mask(mask);
     }
     if follows {
-        ask(agent, Question::NoExec, 0);
+        for session in following() {
+            ask(session, Question::NoExec, 0);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use sidestep_wire::masks::{Masks, SEES_HANDLERS_END};
 
 use crate::kernel;
 use crate::memory::{Agent, Thread};
-use crate::thread::ASKS;
+use crate::thread::{self, ASKS};
 
 /// A frame that is farther above than this belongs to another stack.
 const STACK: u64 = 256 << 10;
@@ -24,6 +24,12 @@ const STACK: u64 = 256 << 10;
 pub fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     if thread.fs_base() != fs_base {
         forget(thread);
+    }
+    let owner = agent.owner();
+    if owner.address() != agent.address() {
+        // The owner does that, for all who share its signals.
+        let _ = thread::slot(owner, fs_base);
+        return;
     }
     for closed in &agent.private().signals.closed {
         if fs_base != 0 && closed.fs_base.load(Ordering::Acquire) == fs_base {

@@ -18,7 +18,7 @@ use sidestep_wire::signals::{SIGNALS, set_of};
 use sidestep_wire::{Regs, SigAction};
 
 use crate::arch::{self, argument, nr};
-use crate::guard::{NEVER_BLOCKED, NSIG};
+use crate::guard::{self, NEVER_BLOCKED, NSIG};
 use crate::kernel::{SET_LEN, process_id};
 use crate::memory::{Agent, Thread};
 use crate::signal::{SIG_DFL, SIG_IGN};
@@ -45,8 +45,10 @@ pub fn call(agent: Agent, thread: Thread, frame: &mut Regs) {
             None => return, // the kernel says what is wrong with it
         },
     };
-    if flags & (CLONE_VM | CLONE_THREAD) == CLONE_VM && agent.private().follow == 0 {
-        thread::lend(agent, thread, frame.sp());
+    if flags & (CLONE_VM | CLONE_THREAD) == CLONE_VM {
+        for (session, thread) in guard::states(agent, thread).filter(|(session, _)| session.private().follow == 0) {
+            thread::lend(session, thread, frame.sp());
+        }
     }
     if frame.call_number() == nr::CLONE3 && flags & (CLONE_CLEAR_SIGHAND | CLONE_SIGHAND) == CLONE_CLEAR_SIGHAND {
         // A child that runs beside its parent could not be told from it in time.

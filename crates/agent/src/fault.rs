@@ -34,7 +34,7 @@ pub unsafe fn show_original(
     (signal, code): (i32, i32),
     info: *mut u8,
     context: *mut u8,
-    returns: impl FnOnce() -> bool,
+    returns: &impl Fn() -> bool,
 ) -> Option<Hidden> {
     let table = Table::of(agent)?;
     // SAFETY: words of the context and of the information.
@@ -100,21 +100,26 @@ pub unsafe fn hide_original(context: *mut u8, hidden: Hidden) {
 }
 
 /// A signal handler with this context is about to return: not into a patch, behind its first
-/// instruction, but to the copy of the instruction that was there.
-pub fn return_to_copy(agent: Agent, context: u64) {
-    let Some(table) = Table::of(agent) else { return };
+/// instruction, but to the copy of the instruction that was there. False: that is none of the
+/// session's.
+pub fn return_to_copy(agent: Agent, context: u64) -> bool {
+    let Some(table) = Table::of(agent) else { return false };
     let ip_at = context.wrapping_add(UCONTEXT_IP as u64);
     let flags_at = context.wrapping_add(UCONTEXT_FLAGS as u64);
-    let (Some(ip), Some(flags)) = (safe_read::word(agent, ip_at), safe_read::word(agent, flags_at)) else { return };
+    let (Some(ip), Some(flags)) = (safe_read::word(agent, ip_at), safe_read::word(agent, flags_at)) else {
+        return false;
+    };
     // At the first one there is the probe, and this is a hit. But who asks for a single step means
     // the instruction, which a trap leads to at once, and a jump does not.
     let is_jump = || safe_read::word(agent, ip).is_some_and(|code| !arch::is_breakpoint(code));
     let first = flags & SINGLE_STEP != 0 && is_jump();
-    if let Some(copy) = table.copy(ip, first) {
+    let copy = table.copy(ip, first);
+    if let Some(copy) = copy {
         // SAFETY: the kernel takes the registers from there; it is on the stack, and was read just
         // now.
         unsafe { arch::write_word(ip_at, copy) };
     }
+    copy.is_some()
 }
 
 /// Which original a place in a detour stands for, for stacks, and whether the copy has already
@@ -197,12 +202,24 @@ impl Table {
         if ip == entry.site && !first || in_use { None } else { self.copy_in(entry, ip) }
     }
 
-    /// Where the copy of an original instruction is in a detour.
+    /// Where the copy of an original instruction is in a detour. Those of a detour that leads to
+    /// one of another session are written over, and that one has its own.
     fn copy_in(self, entry: &DetourEntry, ip: u64) -> Option<u64> {
+        if ip != entry.site && self.leads_on(entry) {
+            return None;
+        }
         // Above are flags.
         let offset = (ip - entry.site).min(u64::from(CopyPair::OFFSET)) as u16;
         let pair = self.pairs(entry).find(|pair| pair.original == offset)?;
         Some(entry.detour + u64::from(pair.copy))
+    }
+
+    /// Is there a jump where the copies of a detour begin? Where that is the original instruction,
+    /// nothing is displaced behind it.
+    fn leads_on(self, entry: &DetourEntry) -> bool {
+        let Some(first) = self.pairs(entry).find(|pair| pair.original == 0) else { return false };
+        // SAFETY: a word of code that stays mapped.
+        arch::is_jump(unsafe { arch::read_word(entry.detour + u64::from(first.copy)) })
     }
 
     /// Does the gate of a detour, if it has one, lead to copies?

@@ -4,7 +4,7 @@ use sidestep_wire::{LookupEntry, Private, Regs, ThreadState};
 
 use crate::hit::{self, Place};
 use crate::memory::{Agent, Thread};
-use crate::{exclusive, shadow, signal, thread};
+use crate::{arch, exclusive, shadow, signal, thread};
 
 /// The lookup entry of the thread with this `fs` base, made at its first hit. Null = there is no
 /// room for another thread: the caller counts a missed hit.
@@ -161,6 +161,13 @@ pub unsafe extern "C" fn agent_signal(
     // SAFETY: the caller promises that `private` is a filled private region, that `info` and
     // `context` are what the kernel passes to a handler with `SA_SIGINFO`, and what `back` is.
     unsafe { signal::handle(Agent::new(private), signal, info, context, back) }
+}
+
+/// Where a load of this agent goes on that has failed at `ip`; 0 = that is no load of this agent.
+/// Called by the agent of the session that owns the signals.
+#[cfg_attr(agent_blob, unsafe(no_mangle))]
+pub extern "C" fn agent_after_fault(ip: u64) -> u64 {
+    arch::load::after_fault(ip).unwrap_or(0)
 }
 
 /// Reads of memory that may not be there, for tests and measurements.

@@ -20,7 +20,7 @@ use sidestep_wire::{Regs, SigAction};
 
 use crate::arch::{self, argument, nr};
 use crate::kernel::SET_LEN;
-use crate::memory::{Agent, Thread};
+use crate::memory::{Agent, Thread, looking};
 use crate::thread::is_borrower;
 use crate::{altstack, bell, blocked, children, fault, kernel, safe_read, signal, thread};
 
@@ -33,8 +33,21 @@ const MASK: u64 = 3 * arch::WORD;
 /// SIGKILL and SIGSTOP.
 pub const NEVER_BLOCKED: u64 = set_of(9) | set_of(19);
 
-/// A system call is about to be made by the target.
+/// A system call is about to be made by the target. All that is known of signals is in the memory
+/// of their owner. Its guards and those of the sessions that share them do the same.
 pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
+    let (agent, thread) = match agent.owner() {
+        owner if owner.address() == agent.address() => (agent, thread),
+        owner => match thread::current(owner) {
+            Some(thread) => (owner, thread),
+            None => return,
+        },
+    };
+    looking(|| prepare(agent, thread, frame));
+}
+
+/// The same; `agent`: the session that owns the signals.
+fn prepare(agent: Agent, thread: Thread, frame: &mut Regs) {
     let number = frame.call_number();
     if thread.clearing() != 0 {
         children::clear(agent, thread);
@@ -43,8 +56,11 @@ pub fn system_call(agent: Agent, thread: Thread, frame: &mut Regs) {
     if let Some(context) = arch::returning_context(number, frame.sp()) {
         blocked::returned(thread, context);
         open_frame(agent, thread, arch::returning_mask(number, context));
-        thread::returns_to(agent, thread, context);
-        return fault::return_to_copy(agent, context);
+        for (session, thread) in states(agent, thread) {
+            thread::returns_to(session, thread, context);
+        }
+        let _ = agent.sharing().any(|session| fault::return_to_copy(session, context));
+        return;
     }
     let len = *argument(frame, 3);
     match number {
@@ -78,6 +94,14 @@ fn open_frame(agent: Agent, thread: Thread, at: u64) {
             blocked::add(thread, named);
         }
     }
+}
+
+/// The sessions that use the signals of an owner, with the calling thread's state in each.
+pub fn states(owner: Agent, thread: Thread) -> impl Iterator<Item = (Agent, Thread)> {
+    owner.sharing().filter_map(move |session| match session.address() == owner.address() {
+        true => Some((session, thread)),
+        false => Some((session, thread::current(session)?)),
+    })
 }
 
 /// The call is done: what follows must return 0 and change nothing.

@@ -17,9 +17,11 @@ use crate::arch::{self, nr};
 mod call;
 mod entry;
 mod lookup;
+mod sharing;
 pub use call::Call;
 pub use entry::Entry;
 pub use lookup::{Bucket, Table};
+pub use sharing::looking;
 
 /// The agent's view of its process.
 #[derive(Clone, Copy)]

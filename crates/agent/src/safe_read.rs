@@ -30,11 +30,27 @@ const EINVAL: i64 = -22;
 /// and those with the highest bit are the kernel's: its answer is cheaper than a fault.
 #[inline(always)]
 fn is_direct(agent: Agent, from: u64) -> bool {
-    let signals = &agent.private().signals;
+    let readable = || agent.private().signals.readable.load(Ordering::Relaxed) == 1;
     // Of two faults at a time on one stack, one handler would overwrite the other.
-    let may_fault =
-        || signals.readable.load(Ordering::Relaxed) == 1 && signals.shared_stack.load(Ordering::Relaxed) == 0;
+    let is_shared = || agent.owner().private().signals.shared_stack.load(Ordering::Relaxed) != 0;
+    let may_fault = || readable() && !is_shared();
     (PAGE..arch::ADDRESS_END).contains(&from) && may_fault()
+}
+
+/// Where a load of a session's agent goes on that has failed at `ip`; `None` = that is no load.
+/// Each session has an agent of its own, and only that one knows the addresses.
+#[inline(never)]
+pub fn after_fault(agent: Agent, ip: u64) -> Option<u64> {
+    let next = match agent.private().after_fault {
+        0 => return load::after_fault(ip),
+        at => {
+            // SAFETY: the controller put the address of `agent_after_fault` there. That agent stays
+            // mapped as long as the session shares the signals, or has them.
+            let ask: extern "C" fn(u64) -> u64 = unsafe { core::mem::transmute(at as *const ()) };
+            ask(ip)
+        }
+    };
+    (next != 0).then_some(next)
 }
 
 /// Copies `len` bytes; gives how many were copied before the first that cannot be read.

@@ -12,10 +12,10 @@ use sidestep_wire::SigAction;
 use sidestep_wire::masks::SEES_HANDLERS_END;
 use sidestep_wire::signals::{DEALT_WITH, SIGBUS, SIGNALS, SIGSEGV, SIGTRAP, flags, set_of};
 
-use crate::arch::{self, BREAKPOINT_CODE, UCONTEXT_IP, UCONTEXT_MARK, load, nr};
+use crate::arch::{self, BREAKPOINT_CODE, UCONTEXT_IP, UCONTEXT_MARK, nr};
 use crate::fault::{self, BUS_MCEERR_AO, Hidden};
 use crate::kernel::{self, SET_LEN};
-use crate::memory::Agent;
+use crate::memory::{Agent, looking};
 use crate::thread::{self, is_borrower};
 use crate::trap::{self, Met};
 use crate::{blocked, children, safe_read};
@@ -29,6 +29,7 @@ pub const SIG_IGN: u64 = 1;
 
 /// Gives the address of the program's handler to jump to; 0 = return, and the frame is marked
 /// ([`DEALT_WITH`]). `back` is where the stub has the return address, where that is in a register.
+/// `agent`: the session that owns the signals.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel passes to a handler with `SA_SIGINFO`, and `back` is
@@ -36,7 +37,7 @@ pub const SIG_IGN: u64 = 1;
 pub unsafe fn handle(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, back: *mut u64) -> u64 {
     // SAFETY: the caller promises that `info` and `context` are what the kernel passes to a handler
     // with `SA_SIGINFO`, and that `back` is the stub's.
-    let next = unsafe { deal_with(agent, signal, info, context, back) };
+    let next = looking(|| unsafe { deal_with(agent, signal, info, context, back) });
     if next == 0 {
         // SAFETY: a word of the context, which the kernel does not read.
         unsafe { context.add(UCONTEXT_MARK).cast::<u32>().write_volatile(DEALT_WITH) };
@@ -79,14 +80,14 @@ unsafe fn deal_with(agent: Agent, signal: i32, info: *mut u8, context: *mut u8, 
         },
         // Not one that was sent while such a load was under way.
         SIGSEGV | SIGBUS if code > 0 => {
-            if let Some(next) = load::after_fault(ip) {
+            if let Some(next) = agent.sharing().find_map(|session| safe_read::after_fault(session, ip)) {
                 // SAFETY: `ip_at` is a word of the context. On return, the kernel takes the
                 // instruction pointer from there.
                 unsafe { arch::write_word(ip_at, next) };
                 return 0;
             }
             // SAFETY: the caller promises that `context` is what the kernel passes.
-            if unsafe { fault::leave_out(agent, context) } {
+            if agent.sharing().any(|session| unsafe { fault::leave_out(session, context) }) {
                 return 0;
             }
         }
@@ -123,8 +124,13 @@ unsafe fn pass_on(agent: Agent, signal: i32, code: i32, info: *mut u8, context: 
     if forced && (signal, code) != (SIGBUS, BUS_MCEERR_AO) {
         // SAFETY: the caller promises that `context` is what the kernel passes.
         let returns = || dies || thread.is_some() && unsafe { is_guarded(agent, &old, context, back) };
-        // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
-        hidden = unsafe { fault::show_original(agent, (signal, code), info, context, returns) };
+        for session in agent.sharing() {
+            // SAFETY: the caller promises that `info` and `context` are what the kernel passes.
+            hidden = unsafe { fault::show_original(session, (signal, code), info, context, &returns) };
+            if hidden.is_some() {
+                break;
+            }
+        }
     }
     if dies {
         // SAFETY: the caller promises that `info` and `context` are what the kernel passes;

@@ -22,7 +22,7 @@ pub enum Met {
     Stepped(u64),
 }
 
-/// A breakpoint was executed.
+/// A breakpoint was executed: of the session that owns the signals, or of those that share them.
 ///
 /// # Safety
 /// `context` is what the kernel passes to a handler with `SA_SIGINFO`.
@@ -32,20 +32,32 @@ pub unsafe fn met(agent: Agent, context: *mut u8) -> Met {
     let ip_at = unsafe { context.add(UCONTEXT_IP) as u64 };
     // SAFETY: `ip_at` is a word of the context.
     let site = unsafe { arch::read_word(ip_at) }.wrapping_sub(BEHIND_BREAKPOINT);
-    let next = match look_up(agent, site) {
+    let (mut detour, mut record) = (None, None);
+    for session in agent.sharing() {
+        match look_up(session, site) {
+            Some(at) if at & TrapEntry::RECORD != 0 => {
+                let at = (at & !TrapEntry::RECORD) as *const TrapRecord;
+                // SAFETY: the controller put a record there, which stays while a thread is in
+                // this handler.
+                count(session, unsafe { (*at).newest });
+                record = Some(at);
+            }
+            Some(at) => detour = Some(at),
+            None => {}
+        }
+    }
+    let next = match (detour, record) {
+        (Some(detour), _) => detour,
         // SAFETY: the controller put a record there, which stays while a thread is in this handler.
         // The caller promises that `context` is what the kernel passes.
-        Some(at) if at & TrapEntry::RECORD != 0 => unsafe {
-            let record = (at & !TrapEntry::RECORD) as *const TrapRecord;
-            count(agent, (*record).newest);
+        (None, Some(record)) => unsafe {
             if let Some(met) = emulate(Op::from_words((*record).op), site, context) {
                 return met;
             }
             record.add(1) as u64
         },
-        Some(detour) => detour,
-        None if is_gone(site) => site,
-        None => return Met::Foreign,
+        (None, None) if is_gone(site) => site,
+        (None, None) => return Met::Foreign,
     };
     // SAFETY: `ip_at` is a word of the context. On return, the kernel takes the instruction pointer
     // from there.
@@ -179,7 +191,7 @@ fn look_up(agent: Agent, site: u64) -> Option<u64> {
             (core::ptr::addr_of!((*entry).site).read_volatile(), core::ptr::addr_of!((*entry).detour).read_volatile())
         };
         if key == site {
-            return Some(detour);
+            return (detour != 0).then_some(detour);
         }
         if key == 0 {
             return None;

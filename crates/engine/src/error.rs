@@ -91,16 +91,10 @@ pub enum SessionError {
         /// Run-time address of the jump.
         site: sidestep_isa::Va,
     },
-    /// Another session took the signals after the plans were made.
-    #[error("another session has just taken the signals of process {pid}: end that first, or try again")]
-    SignalsTaken {
-        /// Process id.
-        pid: i32,
-    },
     /// SIGTRAP is not the session's.
     #[error(
-        "the session in process {pid} takes no traps, so its jumps stay: another session has the signals, the program \
-         blocks them or could, or a library of its probes may be unloaded (see --live)"
+        "the session in process {pid} takes no traps, so its jumps stay: the program blocks the signals or could, or a \
+         library of its probes may be unloaded (see --live)"
     )]
     NoTraps {
         /// Process id.

@@ -9,7 +9,7 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in
 /// `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
@@ -56,7 +56,8 @@ pub struct Header {
     /// counts an entry, then fills it, `kind` last.
     pub maps_len: AtomicU32,
 
-    /// Set of the signals that are ours ([`crate::Signals`]), so that sites may rely on them.
+    /// Set of the signals that are ours, so that sites may rely on them: those that the session
+    /// owns ([`crate::Signals`]), or uses of another one.
     pub signals: AtomicU64,
     /// 1: somebody has begun to take the probes out. Written before the first site is restored.
     pub detaching: AtomicU32,
@@ -310,14 +311,6 @@ impl JournalEntry {
     #[must_use]
     pub fn resumes_at(&self) -> u64 {
         self.detour.wrapping_add(self.copies().first().map_or(0, |(_, to)| u64::from(*to)))
-    }
-
-    /// Whether it was a site of our own, and its session has given up what it was for. Its original
-    /// code is back, or what another session has put there; but not in children that were forked
-    /// before.
-    #[must_use]
-    pub const fn is_given_up(&self) -> bool {
-        self.own == 1 && self.newest == 0
     }
 
     /// The entry as that of a trap.

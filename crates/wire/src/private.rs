@@ -83,6 +83,12 @@ pub struct Private {
     /// 1: a seccomp filter would kill the process for the agent's system calls, so it makes none.
     /// All it does then is to count, and the filter forbids children, or they count nothing.
     pub silent: u32,
+    /// Run-time address of the private region of the session that owns the signals, if that is
+    /// another one; 0 = this one does, or takes none. It is written once.
+    pub owner: AtomicU64,
+    /// Run-time address of the agent's function that knows where a load that failed goes on: the
+    /// owner of the signals gets the faults of all agents.
+    pub after_fault: u64,
     /// Signals of ours.
     pub signals: Signals,
     /// Run-time addresses of tables of the calls that goroutines make, 0 = none yet: the agent's
@@ -449,7 +455,7 @@ pub struct TrapEntry {
     /// Run-time address of the trap byte; 0 = empty.
     pub site: u64,
     /// Where to go on. With [`TrapEntry::RECORD`], a [`TrapRecord`] is there instead, and the copy
-    /// of the instruction behind it.
+    /// of the instruction behind it. 0 = the site is nobody's any more.
     pub detour: u64,
 }
 

@@ -22,6 +22,15 @@ pub const SIGNALS: [i32; 5] = [SIGTRAP, SIGBUS, SIGSEGV, SIGILL, SIGFPE];
 
 /// Room for threads in [`Signals::closed`].
 pub const CLOSED_MAX: usize = 128;
+/// Most sessions that share the signals of another one.
+pub const SHARERS_MAX: usize = 32;
+
+/// The word that a thread has on its stack at `at`, a multiple of 4, while it may look into the
+/// memory of sessions that share signals. A copy of that word elsewhere is none.
+#[must_use]
+pub const fn looking_mark(at: u64) -> u64 {
+    u64::from_le_bytes(*b"looking!") ^ at
+}
 
 /// A signal as a set: bit n - 1, as the kernel has it.
 #[must_use]
@@ -67,11 +76,13 @@ pub const fn flags_for(old: &SigAction, shared_stack: bool) -> u64 {
 }
 
 /// Part of the private region.
+///
+/// One session of a process owns the signals: its handler is the kernel's, and all of this is kept
+/// in its region. The others are its sharers ([`crate::Private::owner`]).
 #[repr(C, align(8))]
 pub struct Signals {
-    /// Set of the signals that are ours. Changes only while all threads are stopped. It grows; or
-    /// it becomes empty when the session gives them up, after the program has got back what is kept
-    /// here.
+    /// Set of the signals that are ours. Changes only while all threads are stopped, and only
+    /// grows. 0 in a sharer.
     pub ours: AtomicU64,
     /// As in [`Masks`](crate::masks::Masks). It grows.
     pub own: AtomicU64,
@@ -81,6 +92,19 @@ pub struct Signals {
     /// 1: threads share an alternate signal stack. Programs do that with a stack for the handler of
     /// a fault that ends them. Two handlers of ours would overwrite each other there.
     pub shared_stack: AtomicU32,
+    /// 1: the session has ended. Its handler and its guards stay for the sharers.
+    pub retained: AtomicU32,
+    /// 1: the program is getting its signals back, so no session may share them any more.
+    pub ending: AtomicU32,
+    /// Run-time address of the handler that is installed for signals of ours.
+    pub handler: u64,
+    /// Its restorer.
+    pub restorer: u64,
+    /// How many of `sharers` are in use, or were.
+    pub sharers_len: AtomicU64,
+    /// Run-time addresses of the private regions of the sharers; 0 = none, or none any more.
+    /// Changes only while all threads are stopped.
+    pub sharers: [AtomicU64; SHARERS_MAX],
     /// What to do with a signal that is not for us: the action that the program believes to be
     /// installed.
     pub old: [SigAction; SIGNALS.len()],

@@ -65,14 +65,16 @@ fn the_layout_that_targets_in_c_know() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4664, align 8, {
+    layout!(Private: 4968, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
-        child: 116, pid: 120, follow: 124, space: 128, silent: 132, signals: 136,
-        goroutines: 4456, keeps_returns: 4488, layout: 4496, shapes: 4624, asked: 4632,
+        child: 116, pid: 120, follow: 124, space: 128, silent: 132, owner: 136,
+        after_fault: 144, signals: 152, goroutines: 4760, keeps_returns: 4792,
+        layout: 4800, shapes: 4928, asked: 4936,
     });
-    layout!(Signals: 4320, align 8, {
-        ours: 0, own: 8, readable: 16, shared_stack: 20, old: 24, blocking: 184, closed: 224,
+    layout!(Signals: 4608, align 8, {
+        ours: 0, own: 8, readable: 16, shared_stack: 20, retained: 24, ending: 28, handler: 32, restorer: 40,
+        sharers_len: 48, sharers: 56, old: 312, blocking: 472, closed: 512,
     });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
@@ -132,6 +134,7 @@ fn no_implicit_padding() {
             + 4
             + 8
             + 6 * 4
+            + 2 * 8
             + size_of::<Signals>()
             + 5 * 8
             + size_of::<SharedLayout>()
@@ -143,7 +146,7 @@ fn no_implicit_padding() {
         size_of::<ThreadState>(),
         HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 23 * 8 + 2 * 8 + (256 + 16) * 8 + 8
     );
-    assert_eq!(size_of::<Signals>(), 2 * 8 + 4 + 4 + 5 * 32 + 5 * 8 + 128 * 32);
+    assert_eq!(size_of::<Signals>(), 2 * 8 + 4 * 4 + 3 * 8 + 32 * 8 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8 + 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 8 * 8 + 2 * 4 + 3 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);

@@ -189,7 +189,6 @@ mod tests {
         let mut status = Status {
             controller: 42,
             controller_alive: true,
-            signals: false,
             probes: [probes(), vec![own]].concat(),
             sites: 1,
             detour_bytes: 96,

@@ -41,12 +41,7 @@ pub fn process(pid: i32, options: &Options) -> Vec<Fact> {
 
 fn session(pid: i32, options: &Options) -> Fact {
     match status::status(pid, options) {
-        Ok(all) => match all.iter().filter(|status| status.controller_alive).max_by_key(|status| status.signals) {
-            Some(status) if status.signals => Fact::limited(
-                "session",
-                format!("process {} probes it, and has taken its signals: {}", status.controller, probes(status)),
-                "what needs a trap is refused until that has ended, and memory is read by system calls",
-            ),
+        Ok(all) => match all.iter().find(|status| status.controller_alive) {
             Some(status) => {
                 Fact::fine("session", format!("process {} probes it, too: {}", status.controller, probes(status)))
             }

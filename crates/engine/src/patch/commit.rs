@@ -134,7 +134,8 @@ pub(crate) fn put_in(
     let key = |change: &Change<'_>| Part { is_entry: false, ..change.part(early) };
     let functions = users.chunk_by(|a, b| key(a) == key(b));
     work.extend(functions.map(|piece| parts(piece).map(|part| pages(part, site).collect()).collect()));
-    let ground = Ground { ours: regions.code()?, shown: regions.detours.shown };
+    let ours = regions.code()?.into_iter().chain(discovery::agents(others.sessions())).collect();
+    let ground = Ground { ours, shown: regions.detours.shown };
     let mut gone = BTreeSet::new();
     let look = |stopped: &mut Stopped| {
         let mappings = stopped_mappings(stopped)?;

@@ -14,16 +14,17 @@ use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 use crate::api::Stops;
 use crate::error::{Inside, SessionError};
 use crate::patch::pages::{Stretch, pages, read_all, write_all};
-use crate::patch::release;
+use crate::patch::retain::{Outside, part, retain};
 use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
 use crate::patch::toggle;
-use crate::target::discovery::{self, Found, MEMFD_LINK, is_ours, is_written, original};
+use crate::target::discovery::{self, Found, MEMFD_LINK, Site, is_ours, is_written, original};
 use crate::target::hold::{Hold, Turn, stop};
 use crate::target::identity;
 use crate::target::native::{self, Originals};
 use crate::target::remote::{Remote, mappings, stopped_mappings};
+use crate::target::signals;
 use crate::target::thread_positions::{self, Place, Position};
 
 /// How long is waited at most for a thread that runs in our code, before the next look.
@@ -73,14 +74,34 @@ pub(crate) fn remove(
     // Somebody may have removed one of them, or finished one, before it was our turn. A thread that
     // is inside the code of one keeps none of the others.
     let mut inside = None;
-    for found in chosen()? {
-        match remove_one(process, found.shared_va) {
-            Ok(more) => stops.append(more),
-            Err(error @ SessionError::StillInside { .. }) => inside = inside.or(Some(error)),
-            Err(error) => return Err(error),
+    let mut remove = |found: &Found| match remove_one(process, found.shared_va) {
+        Ok(more) => {
+            stops.append(more);
+            Ok(())
         }
+        Err(error @ SessionError::StillInside { .. }) => {
+            inside.get_or_insert(error);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    // Those that share signals go before their owner.
+    let mut chosen = chosen()?;
+    chosen.sort_by_key(|found| found.owner == Va(0));
+    chosen.iter().try_for_each(&mut remove)?;
+    for owners in [false, true] {
+        unneeded(process, owners)?.iter().try_for_each(&mut remove)?;
     }
     inside.map_or(Ok(stops), Err)
+}
+
+/// The sessions that have ended and that nobody needs any more. `owners`: those that own signals,
+/// or those that do not.
+fn unneeded(process: &Process, owners: bool) -> Result<Vec<Found>, SessionError> {
+    let maps = mappings(process)?;
+    let all = discovery::all(process, &maps);
+    let is_it = |found: &&Found| (found.owner == Va(0)) == owners && found.is_unneeded(&all);
+    Ok(all.iter().filter(is_it).filter(|found| found.made_up(process, &maps).is_none()).copied().collect())
 }
 
 /// Removes a session, given by the address of its shared region.
@@ -93,31 +114,47 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         hold.note_live(switched.sites - switched.stopped, switched.longest);
     }
     // Somebody may have waited for its threads before.
-    let waited = discovery::at(process, shared)?.is_some_and(|found| found.detaching && !found.is_mine());
+    let gave_up = |found: Found| found.detaching && !found.retained && !found.is_mine();
+    let waited = discovery::at(process, shared)?.is_some_and(gave_up);
     let limit = Limit::after(if waited { SHORT_PATIENCE } else { PATIENCE });
     let alone_from = Limit::after(if waited { Duration::ZERO } else { ALONE_AFTER });
     let last_limit = Limit::after(LAST_PATIENCE);
     let runs = |inside: Option<StillThere>| inside.is_some_and(|inside| inside.how == Inside::Code);
     let (mut pause, mut tries, mut ran) = (Duration::from_micros(200), 0, false);
+    let mut outside = Outside::default();
     loop {
         let Some(found) = discovery::at(process, shared)? else { return Ok(hold.stops()) };
         let others = Others::of(process, &mappings(process)?, Some(shared))?;
         let journal = Journal::of(process, &found, &others)?;
+        if journal.is_needed && found.retained {
+            return Ok(hold.stops());
+        }
         let originals = Originals::of(process, &found)?;
         let suspended = process.is_suspended();
         process.use_gadgets(crate::target::regions::gadgets(found.batch));
         let waits = !limit.is_over() || ran && tries < LEAST_TRIES && !last_limit.is_over();
+        let mut end = |stopped: &mut Stopped| {
+            let inside = restore(stopped, &found, &others, &journal, &originals, &mut outside, waits)?;
+            if inside.is_some() {
+                return Ok(inside);
+            }
+            if journal.is_needed {
+                return retain(stopped, &found, &journal).map(|()| None);
+            }
+            let tid = if found.owner == Va(0) { None } else { part(stopped, &found, &others, &mut outside)? };
+            Ok::<_, SessionError>(tid.map(|tid| StillThere { tid, how: Inside::Code }))
+        };
         let (inside, sharing) = hold.stopped("restoring", |stopped| {
-            let mut inside = restore(stopped, &found, &others, &journal, &originals, waits)?;
-            if inside.is_some() && suspended {
-                usher(stopped, &found, &journal, pause)?;
-            } else if alone_from.is_over() {
+            let mut inside = end(stopped)?;
+            if suspended || alone_from.is_over() {
+                let goes = |inside: Option<StillThere>| inside.is_some() && suspended || runs(inside);
                 let (begun, before) = (Instant::now(), tries);
                 let goes_on = |tries| begun.elapsed() < LONG || tries < before + TRIES && begun.elapsed() < LONGEST;
-                while runs(inside) && goes_on(tries) && !is_hurried() {
-                    usher(stopped, &found, &journal, ALONE * (1 + tries % ROUNDS))?;
+                while goes(inside) && goes_on(tries) && !is_hurried() {
+                    let time = if suspended { pause } else { Duration::ZERO };
+                    usher(stopped, &found, &others, &journal, time + ALONE * (1 + tries % ROUNDS))?;
                     tries += 1;
-                    inside = restore(stopped, &found, &others, &journal, &originals, waits)?;
+                    inside = end(stopped)?;
                 }
             }
             Ok((inside, identity::sharing(stopped)))
@@ -125,15 +162,13 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         hold.note_sharing(sharing);
         ran = runs(inside) && !suspended;
         let Some(inside) = inside else {
-            process.leave(&journal.code);
-            unmap(&mut hold, &found)?;
+            if !journal.is_needed {
+                process.leave(&journal.code);
+                unmap(&mut hold, &found)?;
+            }
             return Ok(hold.stops());
         };
         if !waits {
-            // What stays is in nobody's way then. If that is not possible now, the others do
-            // without signals.
-            let _ =
-                release::release_left(&mut hold, &found, &crate::target::regions::room(found.private_va, found.batch));
             let (pid, bytes) = (process.pid(), resident(process, &found)?);
             return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
         }
@@ -149,6 +184,10 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
 /// All sites, as far as they are looked up: that takes longer than a stop should.
 pub(crate) struct Journal {
     pub entries: Vec<JournalEntry>,
+    /// Other sessions need the session's guards, and its handler if it owns the signals.
+    is_needed: bool,
+    /// These guards, and their islands, if so.
+    pub kept: HashSet<usize>,
     /// Those that are still written. What is not now is not going to be, as it is our turn.
     written: Vec<usize>,
     /// Those that have detours, by the addresses of these.
@@ -164,8 +203,19 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
-        let (entries, written) = entries(process, found, others)?;
+    fn of(process: &Process, found: &Found, others: &Others) -> Result<Journal, SessionError> {
+        let (entries, mut written) = entries(process, found, others)?;
+        let has_users = found.users(others.sessions()).next().is_some();
+        let mut kept = HashSet::new();
+        if has_users {
+            let guards = found.sites(process)?.into_iter().filter(Site::is_guard);
+            let (indices, sites): (HashSet<usize>, HashSet<u64>) =
+                guards.map(|site| (site.index, site.entry.site)).unzip();
+            let islands = |e: &JournalEntry| e.own == ISLAND && sites.contains(&e.detour);
+            kept.extend((0..entries.len()).filter(|index| indices.contains(index) || islands(&entries[*index])));
+            written.retain(|index| !kept.contains(index));
+        }
+        let is_needed = has_users && (found.owner == Va(0) || !kept.is_empty());
         let mut detours: Vec<usize> = (0..entries.len()).filter(|index| entries[*index].detour_len != 0).collect();
         detours.sort_by_key(|index| entries[*index].detour);
         let islands = entries.iter().rev().filter(|e| e.own == ISLAND).map(|e| (e.site, Va(e.detour))).collect();
@@ -175,7 +225,7 @@ impl Journal {
         let exits = discovery::exits_of_own(&found.sites(process).unwrap_or_default());
         let is_written = written.iter().map(|index| &entries[*index]);
         let own = is_written.filter(|entry| entry.own == 1).map(|entry| entry.site).collect();
-        Ok(Journal { entries, written, detours, islands, own, exits, code })
+        Ok(Journal { entries, is_needed, kept, written, detours, islands, own, exits, code })
     }
 
     /// Is it restored with our own sites? An island is with the site that leads there. `waits`: so
@@ -189,6 +239,19 @@ impl Journal {
     fn has_site_at(&self, at: u64) -> bool {
         let held = |entry: &JournalEntry| entry.site..entry.site + u64::from(entry.len);
         self.entries.iter().any(|entry| entry.own != ISLAND && held(entry).contains(&at))
+    }
+
+    /// Has a site this byte whose probes go?
+    fn leaves_site_at(&self, at: u64) -> bool {
+        let goes = |index: &usize| !self.kept.contains(index) && self.entries[*index].own != ISLAND;
+        let held = |entry: &JournalEntry| entry.site..entry.site + u64::from(entry.len);
+        (0..self.entries.len()).filter(goes).any(|index| held(&self.entries[index]).contains(&at))
+    }
+
+    /// Is a position at a copy, or in front of all handlers, of a guard that stays?
+    fn stays_at(&self, stopped: &Stopped, position: &Position) -> bool {
+        let is_kept = self.detour_at(position.ip.0).is_some_and(|index| self.kept.contains(&index));
+        is_kept && self.original_of(stopped, position).is_some()
     }
 
     /// The entry in whose detour an address is.
@@ -246,10 +309,12 @@ fn entries(process: &Process, found: &Found, others: &Others) -> Result<(Vec<Jou
             // A place next to it may have been unmapped.
             let now = text.at(entry.site, entry.len.into());
             let is = || now.map_or_else(|| is_written(process, &maps, entry), |now| is_ours(now, &maps, entry));
-            // What is there now is another session's; but a child may have been forked before.
-            let given_up = entry.is_given_up() && (!child || others.are_at(entry.site));
+            // Nobody's any more: what is there now is another session's. But a child may have been
+            // forked before.
+            let left = found.retained || others.are_at(entry.site);
+            let theirs = !child && left && entry.newest == 0 && entry.own != ISLAND;
             // A blank one says nothing.
-            entry.len != 0 && !given_up && (is() || others.leads_to(process, entry))
+            entry.len != 0 && !theirs && (is() || others.leads_to(process, entry))
         }));
     }
     written.sort_unstable();
@@ -279,6 +344,7 @@ fn restore(
     others: &Others,
     journal: &Journal,
     originals: &Originals,
+    outside: &mut Outside,
     waits: bool,
 ) -> Result<Option<StillThere>, SessionError> {
     if found.controller_pid != 0 {
@@ -292,7 +358,8 @@ fn restore(
     let mappings = stopped_mappings(stopped)?;
     lower(stopped, found, &mappings, others, journal)?;
     let process = stopped.process().clone();
-    let shared: Vec<&JournalEntry> = journal.entries.iter().filter(|entry| others.know(entry)).collect();
+    let gone = journal.entries.iter().enumerate().filter(|(index, _)| !journal.kept.contains(index));
+    let shared: Vec<&JournalEntry> = gone.map(|(_, entry)| entry).filter(|entry| others.know(entry)).collect();
     let is_last = |entry: &JournalEntry| journal.is_last(entry, waits);
     let written: Vec<&JournalEntry> = journal.written.iter().rev().map(|index| &journal.entries[*index]).collect();
     // Users' sites before our own, and islands after the sites that lead there.
@@ -320,11 +387,26 @@ fn restore(
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
     let all_positions = positions.clone();
-    positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)));
+    // What other sessions need of the handler stays, and a thread that is about to execute its first
+    // instruction has looked at nothing.
+    let needed = journal.is_needed && found.owner == Va(0);
+    let handler = needed.then(|| signals::handler(&process, found.private_va)).transpose()?;
+    positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)) && !journal.stays_at(stopped, p));
+    positions.retain(|p| Some(p.ip) != handler);
     // A thread may have executed a trap or an instruction that names its place, and not got its
     // signal yet: the handler must still be there.
-    let named = found.taken & crate::target::signals::NAMED;
-    let awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
+    let named = found.named();
+    let mut awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
+    // The handler stays for the signals of other sessions.
+    if found.owner != Va(0) || journal.is_needed {
+        // The kernel reports a trap at its address or behind it.
+        let names = |Va(ip): Va| {
+            [ip, ip.wrapping_sub(1)].into_iter().any(|at| journal.leaves_site_at(at))
+                || journal.code.iter().any(|range| range.contains(&ip))
+        };
+        let ours = |tid: &i32| stopped.threads().iter().any(|thread| thread.tid == *tid && names(thread.regs.ip()));
+        awaiting.retain(ours);
+    }
     positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let still = |how: Inside| move |tid: i32| StillThere { tid, how };
     let in_code = awaiting.first().copied().or(stopped.returning()).or(in_flight).map(still(Inside::Code));
@@ -334,17 +416,28 @@ fn restore(
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
     let original_of = |position| journal.original_of(stopped, position).filter(|(entry, _)| movable(entry));
     let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
-    for (position, original) in positions.iter().zip(&targets) {
-        if original.is_none() {
-            inside = Some(match position.place {
-                Place::Thread { tid } => StillThere { tid, how: Inside::Code },
-                Place::SignalFrame { tid, .. } => StillThere { tid, how: Inside::SignalHandler },
-            });
-        }
+    let stays = |(position, original): (&Position, &Option<_>)| match (original, position.place) {
+        (Some(_), _) => None,
+        (None, Place::Thread { tid }) => Some(StillThere { tid, how: Inside::Code }),
+        (None, Place::SignalFrame { tid, .. }) => Some(StillThere { tid, how: Inside::SignalHandler }),
+    };
+    let mut stay: Vec<StillThere> = positions.iter().zip(&targets).filter_map(stays).collect();
+    // What stays works for other sessions meanwhile, so each thread is waited for by itself. The
+    // memory stays, too.
+    if journal.is_needed {
+        let acting = acts_for(stopped, &all_positions, others, journal)?;
+        stay.retain(|still| !acting.contains(&still.tid));
+        let tids = stay.iter().map(|still| still.tid).chain(awaiting.iter().copied()).collect();
+        outside.look(stopped, &tids);
+        stay.retain(|still| !outside.has(still.tid));
     }
+    inside = stay.pop().or(inside);
     // A thread in the agent may be about to replace a return address or to meet a trap: then our
     // own sites stay for now.
     if inside.is_none() {
+        if found.taken != 0 && !journal.is_needed {
+            signals::end(stopped, found.private_va)?;
+        }
         restore_sites(stopped, true)?;
     }
     for (position, original) in positions.iter().zip(targets) {
@@ -355,17 +448,52 @@ fn restore(
             _ => {}
         }
     }
-    if inside.is_none() && found.taken != 0 {
-        crate::target::signals::restore(stopped, found, found.room(), &all_positions)?;
+    if inside.is_none() && found.taken != 0 && !journal.is_needed {
+        signals::restore(stopped, found, found.room(), &all_positions)?;
     }
     Ok(inside)
 }
 
-/// Lets threads go on for some time that are in our code, or on the way to a handler of it, while
-/// all others stand. In a suspended process they never leave by themselves.
-fn usher(stopped: &mut Stopped, found: &Found, journal: &Journal, time: Duration) -> Result<(), SessionError> {
-    let awaiting = stopped.awaiting(found.taken & crate::target::signals::NAMED);
-    let inside = |ip: Va| journal.code.iter().any(|range| range.contains(&ip.0));
+/// Threads in our handler for the sake of traps of other sessions. All that they execute of ours is
+/// the handler, unless a signal has come meanwhile.
+fn acts_for(
+    stopped: &Stopped,
+    positions: &[Position],
+    others: &Others,
+    journal: &Journal,
+) -> Result<HashSet<i32>, SessionError> {
+    let mut traps = HashSet::new();
+    for found in others.sessions() {
+        traps.extend(found.traps(stopped.process())?.into_keys());
+    }
+    let (mut acting, mut interrupted) = (HashSet::new(), HashSet::new());
+    for position in positions {
+        let (Place::SignalFrame { tid, .. }, Va(ip)) = (position.place, position.ip) else { continue };
+        if journal.code.iter().any(|range| range.contains(&ip)) {
+            interrupted.insert(tid);
+        }
+        // The kernel reports a trap at its address or behind it.
+        let theirs = [ip, ip.wrapping_sub(1)].iter().any(|at| traps.contains(at));
+        if theirs && thread_positions::has_trapped(stopped, position) {
+            acting.insert(tid);
+        }
+    }
+    Ok(acting.difference(&interrupted).copied().collect())
+}
+
+/// Lets threads go on for some time that are in our code, in that of a session that acts for this
+/// one, or on the way to a handler, while all others stand. In a suspended process they never leave
+/// by themselves.
+fn usher(
+    stopped: &mut Stopped,
+    found: &Found,
+    others: &Others,
+    journal: &Journal,
+    time: Duration,
+) -> Result<(), SessionError> {
+    let awaiting = stopped.awaiting(found.named());
+    let acting = if found.owner == Va(0) { Vec::new() } else { discovery::agents(others.sessions()) };
+    let inside = |ip: Va| journal.code.iter().chain(&acting).any(|range| range.contains(&ip.0));
     let leaves = |tid: i32| awaiting.contains(&tid) || stopped.returning() == Some(tid);
     let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || leaves(t.tid));
     let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();

@@ -36,8 +36,10 @@ pub fn detach(pid: i32) -> Result<Detached, SessionError> {
     let process = Process::open(pid)?;
     let mut detached = Detached::default();
     let mut left = Vec::new();
-    for found in settled(&process)?.0 {
-        if found.controller_alive() {
+    let (all, _) = settled(&process)?;
+    for found in all.iter().filter(|found| !found.retained || found.users(&all).next().is_none()) {
+        // What has ended and is needed no more stays for nobody.
+        if found.controller_alive() && !found.retained {
             detached.at_work.push(found.controller_pid);
             continue;
         }
@@ -50,7 +52,9 @@ pub fn detach(pid: i32) -> Result<Detached, SessionError> {
         // Of a controller that was killed before the region was mapped.
         close_descriptors(&process)?;
     }
-    remove(&process, take_last_turn, |found: &Found| left.contains(&found.shared_va) && !found.controller_alive())?;
+    remove(&process, take_last_turn, |found: &Found| {
+        left.contains(&found.shared_va) && (found.retained || !found.controller_alive())
+    })?;
     Ok(detached)
 }
 

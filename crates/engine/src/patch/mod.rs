@@ -5,10 +5,10 @@
 //! | what is in the way | [`thread_state`] |
 //! | writing: tables first, then sites | [`install`], [`commit`], [`pages`] |
 //! | in an order, while the threads run or stand | [`order`], [`live`], [`stopped`] |
-//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`] |
+//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`retire`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
-//! | sites and signals of several sessions | [`share`], [`release`] |
-//! | removing every trace | [`detach`], [`left`], [`returns`] |
+//! | sites of several sessions | [`share`] |
+//! | removing every trace, but for what other sessions need | [`detach`], [`left`], [`returns`], [`retain`] |
 
 mod calls;
 mod commit;
@@ -20,7 +20,8 @@ mod order;
 mod pages;
 pub(crate) mod per_probe;
 pub(crate) mod promote;
-pub(crate) mod release;
+mod retain;
+pub(crate) mod retire;
 pub(crate) mod returns;
 mod semaphore;
 pub(crate) mod share;

@@ -15,8 +15,7 @@
 //!
 //! Plans are made for the original code, so they are alike. Only jumps that displace the same
 //! instructions, and need nothing but their five bytes, can be shared; all else is refused, as are
-//! overlaps. Signals have one owner: other sessions take none, unless that one gives them up
-//! ([`super::release`]).
+//! overlaps. Signals have one owner, and the others share them ([`crate::target::signals`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,7 +34,7 @@ use crate::patch::per_probe;
 use crate::patch::stopped::set_semaphores;
 use crate::patch::switch::{FOREIGN, Switch, Switched, is_same, note};
 use crate::patch::thread_state::{Ground, LOOKS, Scene};
-use crate::target::discovery::{self, Found, Site, is_ours, isa_of};
+use crate::target::discovery::{self, Found, Site, is_ours, is_written, isa_of};
 use crate::target::hold::{Hold, Turn};
 use crate::target::remote::stopped_mappings;
 use crate::target::thread_positions::{self, Place};
@@ -57,7 +56,11 @@ pub(crate) struct Others {
 #[derive(Clone)]
 struct Theirs {
     controller: i32,
+    /// The shared region of its session.
+    shared: Va,
     entry: JournalEntry,
+    /// It guards a system call.
+    guards: bool,
     /// Why nobody can have the same site.
     alone: Option<&'static str>,
 }
@@ -96,12 +99,39 @@ impl Others {
                     () if post() => Some("it runs behind the instruction"),
                     () => None,
                 };
-                let theirs = Theirs { controller: found.controller_pid, entry, alone };
+                let (controller, shared, guards) = (found.controller_pid, found.shared_va, site.is_guard());
+                let theirs = Theirs { controller, shared, entry, guards, alone };
                 others.sites.entry(entry.site).or_default().push(theirs);
             }
             others.sessions.push(found);
         }
+        others.forget_absent(process, mappings);
         Ok(others)
+    }
+
+    /// The text says which guards are there: a library may have gone, and come again without them.
+    /// A site that a detach has restored is nobody's, whatever the journal says: the detach may
+    /// have been given up, or killed half-way.
+    fn forget_absent(&mut self, process: &Process, mappings: &[Mapping]) {
+        let detaching: Vec<Va> = self.sessions.iter().filter(|found| found.detaching).map(|f| f.shared_va).collect();
+        let counts = |theirs: &Theirs| theirs.guards || detaching.contains(&theirs.shared);
+        let is_absent = |Theirs { entry, .. }: &Theirs| {
+            let is_there = is_written(process, mappings, &entry.for_now());
+            !is_there && !self.chain(process, entry).contains(&entry.detour)
+        };
+        let all =
+            self.sites.iter().flat_map(|(site, all)| all.iter().enumerate().map(|(i, theirs)| (*site, i, theirs)));
+        let known = all.filter(|(.., theirs)| theirs.entry.own != ISLAND && counts(theirs));
+        let absent: Vec<(u64, usize)> =
+            known.filter(|(.., theirs)| is_absent(theirs)).map(|(site, i, _)| (site, i)).collect();
+        for (site, i) in absent {
+            if let Some(theirs) = self.sites.get_mut(&site).and_then(|all| all.get_mut(i)) {
+                theirs.guards = false;
+                if detaching.contains(&theirs.shared) {
+                    theirs.entry.newest = 0;
+                }
+            }
+        }
     }
 
     /// The sessions.
@@ -109,23 +139,22 @@ impl Others {
         &self.sessions
     }
 
-    /// The session that has taken signals.
-    pub fn holder(&self) -> Option<&Found> {
-        self.sessions.iter().find(|found| found.taken != 0)
+    /// The session that owns the signals, or would: the first one that has guards.
+    pub fn owner(&self) -> Option<&Found> {
+        let owners = || self.sessions.iter().filter(|found| found.owner == Va(0) && !found.ending);
+        let all = || self.sites.values().flatten();
+        let guards = |found: &&Found| all().any(|theirs| theirs.guards && theirs.shared == found.shared_va);
+        owners().find(|found| found.taken != 0).or_else(|| owners().find(guards))
     }
 
-    /// Its controller.
-    pub fn signals(&self) -> Option<i32> {
-        self.holder().map(|found| found.controller_pid)
+    /// The controller of a session whose signals the program is getting back.
+    pub fn ending(&self) -> Option<i32> {
+        self.sessions.iter().find(|found| found.ending).map(|found| found.controller_pid)
     }
 
-    /// How it will be when that session has given them up, with these guards ([`super::release`]).
-    pub fn without(&mut self, guards: &[Site]) {
-        for guard in guards {
-            let theirs = self.sites.get_mut(&guard.entry.site);
-            theirs.into_iter().for_each(|all| all.retain(|theirs| theirs.entry.detour != guard.entry.detour));
-        }
-        self.sessions.iter_mut().for_each(|found| (found.signals, found.taken) = (0, 0));
+    /// Does a guard of others do at a site what one of ours would?
+    pub fn guard(&self, site: u64) -> bool {
+        self.sites.get(&site).is_some_and(|all| all.iter().any(|theirs| theirs.guards))
     }
 
     /// Have others probes at a site, enabled or not?
@@ -155,7 +184,7 @@ impl Others {
         let near = self.sites.range(start..needs.end.max(island.end)).flat_map(|(_, theirs)| theirs);
         let is_there = |theirs: &&Theirs| theirs.entry.newest != 0 || theirs.entry.own == ISLAND;
         near.filter(is_there).find_map(|theirs| {
-            let Theirs { controller, entry, alone } = theirs;
+            let Theirs { controller, entry, guards, alone, .. } = theirs;
             let takes = takes(entry);
             let meets = |range: &Range<u64>| takes.start < range.end && range.start < takes.end;
             let why = match alone {
@@ -165,14 +194,18 @@ impl Others {
                 None if !is_alike(plan, entry) => "only one of the two needs nothing but a jump",
                 None => return None,
             };
-            Some(format!("process {controller} has a probe at {}, and {why}: end that first", Va(entry.site)))
+            let at = Va(entry.site);
+            Some(match guards {
+                true => format!("a guard of all sessions that use signals is at {at}, and {why}: end those first"),
+                false => format!("process {controller} has a probe at {at}, and {why}: end that first"),
+            })
         })
     }
 
     /// Can jumps lead from and to a detour at a site that others have?
     pub fn reach(&self, site: u64, detour: u64, resumes_at: u64) -> bool {
         let can = |entry: &JournalEntry, from: u64, to: u64| patch::jump(isa_of(entry), Va(from), Va(to)).is_ok();
-        let mut theirs = self.at(site).filter(|entry| !entry.is_given_up());
+        let mut theirs = self.at(site).filter(|entry| entry.own == 0 || entry.newest != 0);
         theirs.all(|entry| can(entry, entry.resumes_at(), detour) && can(entry, resumes_at, entry.detour))
     }
 

@@ -9,7 +9,8 @@ use sidestep_sys::{Mapping, Process, Stopped};
 use sidestep_wire::{MapEntry, MapKind, Private};
 
 use crate::error::SessionError;
-use crate::target::discovery::Found;
+use crate::target::discovery::{self, Found};
+use crate::target::remote::mappings;
 use crate::target::thread_positions::{self, Place, Position};
 
 /// For so many looks in all, sites wait for threads that are on their way to or from a handler.
@@ -18,7 +19,7 @@ pub(crate) const LOOKS: u32 = 100;
 /// What has to be known of a session to judge how threads stand.
 #[derive(Clone)]
 pub(crate) struct Ground {
-    /// Our own code.
+    /// Our own code, and the agents of other sessions, which may act for this one.
     pub ours: Vec<Range<u64>>,
     /// A handler sees its fault at the original, and comes back to the copy by itself.
     pub shown: bool,
@@ -34,7 +35,9 @@ impl Ground {
     /// As the target's memory says.
     pub fn of(process: &Process, found: &Found) -> Result<Ground, SessionError> {
         let code = |kind: u32| kind == MapKind::Slab as u32 || kind == MapKind::Agent as u32;
-        let ours = found.mappings(process)?.iter().filter(|m| code(m.kind)).map(MapEntry::range).collect();
+        let listed = found.mappings(process)?;
+        let own = listed.iter().filter(|m| code(m.kind)).map(MapEntry::range);
+        let ours = own.chain(discovery::agents(&discovery::all(process, &mappings(process)?))).collect();
         let table = found.private_va.0 + offset_of!(Private, detours) as u64;
         let shown = found.has_private(process) && process.read_pod::<u64>(Va(table))? != 0;
         Ok(Ground { ours, shown })

@@ -12,7 +12,6 @@ use crate::api::{Counts, Options};
 use crate::error::SessionError;
 use crate::patch::per_probe;
 use crate::patch::promote::{Neighbours, is_blocked};
-use crate::patch::release;
 use crate::patch::share::Others;
 use crate::resolve::names::Names;
 use crate::target::discovery::{self, Found, Site, Text};
@@ -25,8 +24,6 @@ pub struct Status {
     pub controller: i32,
     /// It is still there. If not, the next attach cleans up.
     pub controller_alive: bool,
-    /// It has taken signals of the process and needs them: no other session can have them.
-    pub signals: bool,
     /// By address; those of one site in order of registration.
     pub probes: Vec<Installed>,
     /// Sites that users' probes are at.
@@ -136,7 +133,6 @@ fn read(process: &Process, found: &Found, options: &Options) -> Result<Status, S
     Ok(Status {
         controller: found.controller_pid,
         controller_alive: found.controller_alive(),
-        signals: found.taken != 0 && release::spare_guards(process, found)?.is_none(),
         sites: users.len(),
         detour_bytes: users.iter().map(|site| u64::from(site.entry.detour_len)).sum(),
         probes,

@@ -17,9 +17,8 @@ use crate::session::{Progress, Session, users};
 use crate::target::hold::Hold;
 
 impl Session {
-    /// Attaches to all of these processes. If another session takes the signals meanwhile, or comes
-    /// to a site that this one needs for itself, the plans are made anew: fewer techniques are
-    /// left.
+    /// Attaches to all of these processes. If another session comes meanwhile to a site that this
+    /// one needs for itself, the plans are made anew: fewer techniques are left.
     pub(crate) fn attach(
         pids: &[i32],
         bundle: &Bundle,
@@ -36,7 +35,7 @@ impl Session {
         let mut once = || Session::attach_once(pids, SessionSpec::new(bundle, requests, options, several), progress);
         for _ in 1..PLANS {
             match once() {
-                Err(SessionError::SignalsTaken { .. } | SessionError::Overtaken { .. }) => {}
+                Err(SessionError::Overtaken { .. }) => {}
                 result => return result,
             }
         }

@@ -8,6 +8,7 @@ use crate::api::{Bundle, Options, Program, Request, TargetState};
 use crate::error::SessionError;
 use crate::patch::per_probe;
 use crate::patch::promote;
+use crate::patch::retire::retire;
 use crate::patch::switch::{Switched, take_turn};
 use crate::resolve;
 use crate::resolve::objects::Objects;
@@ -15,8 +16,7 @@ use crate::session::installer::Numbers;
 use crate::session::spec::SessionSpec;
 use crate::session::{Installer, Session, clock};
 use crate::target::discovery;
-use crate::target::hold::{self, Hold};
-use crate::target::native;
+use crate::target::hold::Hold;
 
 impl Session {
     /// The indices that the next so many programs will have.
@@ -114,7 +114,7 @@ impl Session {
         let clock = if installer.regions().is_some() { None } else { clock() };
         match installer.install(&mut hold, planned, hooks, clock) {
             // Nothing has been put in.
-            Err(error @ (SessionError::Overtaken { .. } | SessionError::SignalsTaken { .. })) => {
+            Err(error @ SessionError::Overtaken { .. }) => {
                 installer.go_back(checkpoint);
                 return Err(error);
             }
@@ -160,11 +160,8 @@ impl Session {
                 per_probe::retire(&self.process, &found, site, &numbers)?;
             }
         }
-        let stopped = hold::stop(&self.process)?;
-        let result = native::retire(&stopped, &found, &sites);
-        stopped.resume()?;
-        result?;
-        self.installer.forget(&sites);
+        let detours = retire(&self.process, &found, &sites)?;
+        self.installer.forget(&sites, &detours);
         self.installer.additions.remove(&gone);
         Ok(switched)
     }

@@ -103,7 +103,8 @@ impl Session {
         let _turn = take_turn(&process)?;
         let found = discovery::session(&process, self.installer.shared(&process)?)?;
         let stopped = hold::stop(&process)?;
-        let idle = idle(&stopped, &found, &self.installer.additions.gone);
+        let agents = discovery::agents(&discovery::all(&process, &stopped_mappings(&stopped)?));
+        let idle = idle(&stopped, &found, &agents, &self.installer.additions.gone);
         stopped.resume()?;
         let installer = &mut self.installer;
         // A thread in the agent is elsewhere the next time: that is not waited for until there is
@@ -119,10 +120,15 @@ impl Session {
 }
 
 /// Which of these nobody is in, nor comes back to. `None`: somebody may be about to look something
-/// up.
-fn idle(stopped: &Stopped, found: &Found, gone: &[Addition]) -> Result<Option<Vec<bool>>, SessionError> {
+/// up, in the agent of this session, or of another one that does it for this one.
+fn idle(
+    stopped: &Stopped,
+    found: &Found,
+    agents: &[Range<u64>],
+    gone: &[Addition],
+) -> Result<Option<Vec<bool>>, SessionError> {
     let process = stopped.process();
-    let named = found.taken & crate::target::signals::NAMED;
+    let named = found.named();
     if !found.has_private(process) || named != 0 && !stopped.awaiting(named).is_empty() {
         return Ok(None);
     }
@@ -137,8 +143,7 @@ fn idle(stopped: &Stopped, found: &Found, gone: &[Addition]) -> Result<Option<Ve
     // Return addresses, and registers in frames of signals.
     let words = |stack: &[u8]| stack.windows(WORD).step_by(STEP).for_each(|word| meet(value(word)));
     let positions = thread_positions::look(stopped, &mappings, words)?;
-    let (agent, len) = found.agent;
-    if positions.iter().any(|position| (agent..agent + len).contains(&position.ip.0)) {
+    if positions.iter().any(|position| agents.iter().any(|agent| agent.contains(&position.ip.0))) {
         return Ok(None);
     }
     positions.iter().for_each(|position| meet(position.ip.0));

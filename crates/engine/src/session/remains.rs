@@ -17,7 +17,8 @@ use crate::target::discovery::Found;
 pub(crate) fn clean_up(process: &Process) -> Result<Option<String>, SessionError> {
     let (all, maps) = settled(process)?;
     // One whose detach was given up is at work no more.
-    let is_left = |found: &Found| found.is_left_over(process) || found.is_mine() && found.detaching;
+    let is_left =
+        |found: &Found| found.is_left_over(process) || found.is_mine() && found.detaching || found.is_unneeded(&all);
     if let Some(mine) = all.iter().find(|found| !is_left(found) && found.is_mine()) {
         return Err(SessionError::Busy { pid: process.pid(), controller: mine.controller_pid });
     }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
+use std::ops::Range;
 
 use sidestep_isa::{Isa, Len, Va};
 use sidestep_sys::{Mapping, Process, arch};
@@ -36,11 +37,16 @@ pub(crate) struct Found {
     pub trampoline: u64,
     /// Code that makes several system calls.
     pub batch: Va,
-    /// The signals that are ours.
+    /// The signals that its sites may rely on.
     pub signals: u64,
-    /// Those of which the program has yet to get back what it believes: more, if somebody was
-    /// killed while he gave them up ([`crate::patch::release`]).
+    /// Those that it owns: the program has yet to get back what it believes of them.
     pub taken: u64,
+    /// The private region of the session whose signals it shares, or 0.
+    pub owner: Va,
+    /// It has ended. What others need of it stays.
+    pub retained: bool,
+    /// The program is getting its signals back: nobody may share them any more.
+    pub ending: bool,
     /// Somebody has begun to take the probes out.
     pub detaching: bool,
     /// Offset and number of entries.
@@ -68,6 +74,12 @@ struct Cells {
 /// one is none: the target may make up any, and must not keep us from those that are there.
 pub(crate) fn all(process: &Process, mappings: &[Mapping]) -> Vec<Found> {
     regions(process, mappings).filter_map(|found| found.ok().flatten()).collect()
+}
+
+/// Where the agents of sessions are, which may look into each other's memory for the owner of the
+/// signals.
+pub(crate) fn agents(sessions: &[Found]) -> Vec<Range<u64>> {
+    sessions.iter().map(|found| found.agent.0..found.agent.0.saturating_add(found.agent.1)).collect()
 }
 
 /// A region of another version of this program, or of one that cannot be read.
@@ -126,6 +138,9 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
         batch: Va(word(offset_of!(Header, batch_va))),
         signals: word(offset_of!(Header, signals)),
         taken: 0,
+        owner: Va(0),
+        retained: false,
+        ending: false,
         detaching: half(offset_of!(Header, detaching)) != 0,
         journal: (word(offset_of!(Header, layout.journal_off)), half(offset_of!(Header, journal_len))),
         maps: (word(offset_of!(Header, layout.maps_off)), half(offset_of!(Header, maps_len))),
@@ -140,16 +155,19 @@ pub(crate) fn at(process: &Process, start: Va) -> Result<Option<Found>, SessionE
     };
     if found.has_private(process) {
         found.taken = signals::taken(process, found.private_va)?;
+        found.owner = signals::owner_of_sharer(process, found.private_va)?;
+        found.retained = signals::is_retained(process, found.private_va)?;
+        found.ending = signals::is_ending(process, found.private_va)?;
     }
     Ok(Some(found))
 }
 
 /// The sessions that a process is the target of, one at least, in the order in which their
-/// controllers started.
+/// controllers started. Not what others need of sessions that have ended.
 pub(crate) fn sessions(process: &Process) -> Result<Vec<Found>, SessionError> {
     let maps = mappings(process)?;
     let (mut usable, mut first) = (Vec::new(), foreign(process, &maps));
-    for found in all(process, &maps) {
+    for found in all(process, &maps).into_iter().filter(|found| !found.retained) {
         match usable_in(process, found) {
             Ok(found) => usable.push(found),
             Err(why) => first = first.or(Some(why)),
@@ -202,6 +220,9 @@ impl Found {
             batch: Va(0),
             signals: 0,
             taken: 0,
+            owner: Va(0),
+            retained: false,
+            ending: false,
             detaching: false,
             journal: (0, 0),
             maps: (0, 0),
@@ -314,7 +335,30 @@ impl Found {
         let (table, mask) = (word(offset_of!(Private, traps))?, word(offset_of!(Private, trap_mask))?);
         let entries: Vec<TrapEntry> =
             if table == 0 { Vec::new() } else { read_array(process, Va(table), mask.saturating_add(1))? };
-        Ok(entries.into_iter().filter(|e| e.site != 0).map(|e| (e.site, e.detour)).collect())
+        Ok(entries.into_iter().filter(|e| e.site != 0 && e.detour != 0).map(|e| (e.site, e.detour)).collect())
+    }
+
+    /// The signals by which a thread may be on its way to a handler, which has to find the place
+    /// where they came from.
+    pub fn named(&self) -> u64 {
+        (self.signals | self.taken) & signals::NAMED
+    }
+
+    /// Of all sessions of the process: those that need this one's guards and, if it owns the
+    /// signals, its handler.
+    pub fn users<'f>(&self, all: &'f [Found]) -> impl Iterator<Item = &'f Found> {
+        let Found { shared_va, private_va, owner, .. } = *self;
+        all.iter().filter(move |other| match owner {
+            _ if other.shared_va == shared_va || private_va == Va(0) => false,
+            Va(0) => other.owner == private_va,
+            // The owner and the other sharers may have left out guards that this one has.
+            owner => !other.retained && [other.owner, other.private_va].contains(&owner),
+        })
+    }
+
+    /// Has it ended, and needs nobody of these what stays of it?
+    pub fn is_unneeded(&self, all: &[Found]) -> bool {
+        self.retained && self.users(all).next().is_none()
     }
 
     /// The sites with their probes.
@@ -390,6 +434,13 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// Is it in front of a system call, for the sake of signals or children? Other probes may be
+    /// there, too.
+    pub fn is_guard(&self) -> bool {
+        let guards = |desc: &ProbeDesc| desc.flow == Flow::SignalCall as u32;
+        self.entry.own == 1 && self.entry.newest != 0 && self.probes.iter().any(|(_, desc)| guards(desc))
+    }
+
     /// Those that are not our own, and were not taken out.
     pub fn users(&self) -> impl Iterator<Item = &(u32, ProbeDesc)> {
         const USERS: [Flow; 4] = [Flow::Entry, Flow::Return, Flow::Enter, Flow::Exit];

@@ -210,8 +210,10 @@ impl Regions {
         process.use_gadgets(gadgets(Va(batch_va)));
         process.write(lookup, bytes_of(&LOOKUP_MARKER))?;
         let private_head = private_head(&part, private, shared_va, lookup, globals.trampoline, tsc.as_ref(), pid);
-        let private_head = Private { follow: u32::from(options.follow), silent: u32::from(silent), ..private_head };
-        process.write(private, bytes_of(&private_head))?;
+        let signals = Signals { handler: globals.signal.0, restorer: globals.restorer.0, ..no_signals() };
+        let (follow, silent) = (u32::from(options.follow), u32::from(silent));
+        let after_fault = function("agent_after_fault")?.0;
+        process.write(private, bytes_of(&Private { follow, silent, after_fault, signals, ..private_head }))?;
         process.write(shapes, &maps::shapes(&maps, &layout).ok_or(SessionError::MapsTooLarge)?)?;
 
         head.set_u64(at!(private_va), private.0)?;
@@ -351,7 +353,7 @@ impl Regions {
         Ok(())
     }
 
-    /// The set of the signals that are ours.
+    /// The set of the signals that are ours, or those of another session which this one shares.
     pub fn signals(&self) -> Result<u64, SessionError> {
         self.head.u64(at!(signals))
     }
@@ -442,6 +444,8 @@ fn private_head(
         follow: 0,
         space: 0.into(),
         silent: 0,
+        owner: 0.into(),
+        after_fault: 0,
         signals: no_signals(),
         asked: Default::default(),
     }
@@ -454,6 +458,12 @@ fn no_signals() -> Signals {
         own: 0.into(),
         readable: 0.into(),
         shared_stack: 0.into(),
+        retained: 0.into(),
+        ending: 0.into(),
+        handler: 0,
+        restorer: 0,
+        sharers_len: 0.into(),
+        sharers: Default::default(),
         old: Default::default(),
         blocking: Default::default(),
         closed: std::array::from_fn(|_| unused()),

@@ -4,6 +4,12 @@
 //! kernel kills a process whose `int3` or bad load finds its signal blocked. What the target does
 //! about masks and actions later on is taken care of by probes of our own on its system calls
 //! ([`calls`], `agent::guard`).
+//!
+//! One session of a process *owns* its signals, the first that takes any: its handler is the
+//! kernel's, and what the program believes is kept in its memory. The others *share* them
+//! ([`share`]): the owner's handler and all guards do for them what they do for the owner.
+//! [`docs/internals/signals.md`](../../../../docs/internals/signals.md) says what holds when one of
+//! them ends.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
@@ -13,8 +19,10 @@ use sidestep_isa::{Len, Va};
 use sidestep_sys::{Call, CallError, Process, Stopped, arch};
 use sidestep_wire::masks::{Masks, SEES_HANDLERS_END};
 use sidestep_wire::private::MASKS;
-use sidestep_wire::signals::{CLOSED_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of};
-use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState};
+use sidestep_wire::signals::{
+    CLOSED_MAX, SHARERS_MAX, SIGBUS, SIGFPE, SIGILL, SIGNALS, SIGSEGV, SIGTRAP, flags, flags_for, set_of,
+};
+use sidestep_wire::{Blocked, ClosedThread, Header, Private, SigAction, SigAction32, Signals, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
 use crate::memory::raw::{bytes_of, from_bytes};
@@ -52,40 +60,138 @@ macro_rules! at {
     };
 }
 
-/// Makes a set of signals ours: installs our handler and opens them everywhere. Does nothing for
-/// those that are. `positions`: of all threads.
+/// Where the private region is of the session that owns the signals which this one uses.
+pub(crate) fn owner(process: &Process, private: Va) -> Result<Va, SessionError> {
+    let owner = owner_of_sharer(process, private)?;
+    Ok(if owner == Va(0) { private } else { owner })
+}
+
+/// The same of a session that shares another one's; else 0.
+pub(crate) fn owner_of_sharer(process: &Process, private: Va) -> Result<Va, SessionError> {
+    Ok(Va(process.read_pod(Va(private.0 + offset_of!(Private, owner) as u64))?))
+}
+
+/// From here on a session uses the signals of another one. False: too many do.
+pub(crate) fn share(stopped: &Stopped, private: Va, owner: Va) -> Result<bool, SessionError> {
+    let sharers = sharers(stopped.process(), owner)?;
+    let Some(free) = sharers.iter().position(|sharer| [0, private.0].contains(sharer)) else { return Ok(false) };
+    stopped.write(Va(private.0 + offset_of!(Private, owner) as u64), &owner.0.to_ne_bytes())?;
+    stopped.write(at!(owner, sharers).plus(Len((free * size_of::<u64>()) as u64)), &private.0.to_ne_bytes())?;
+    let used = sharers.iter().rposition(|sharer| *sharer != 0).map_or(0, |last| last + 1);
+    stopped.write(at!(owner, sharers_len), &(used.max(free + 1) as u64).to_ne_bytes())?;
+    Ok(true)
+}
+
+/// The owner does nothing for this session any more.
+pub(crate) fn unshare(stopped: &Stopped, private: Va, owner: Va) -> Result<(), SessionError> {
+    for (index, _) in sharers(stopped.process(), owner)?.iter().enumerate().filter(|(_, at)| **at == private.0) {
+        stopped.write(at!(owner, sharers).plus(Len((index * size_of::<u64>()) as u64)), &0u64.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+fn sharers(process: &Process, owner: Va) -> Result<[u64; SHARERS_MAX], SessionError> {
+    Ok(process.read_pod(at!(owner, sharers))?)
+}
+
+/// Where the handler of the session that owns the signals begins: a thread there has looked at
+/// nothing yet.
+pub(crate) fn handler(process: &Process, owner: Va) -> Result<Va, SessionError> {
+    Ok(Va(process.read_pod(at!(owner, handler))?))
+}
+
+/// Has the session ended, and what others need of it stays?
+pub(crate) fn is_retained(process: &Process, private: Va) -> Result<bool, SessionError> {
+    Ok(process.read_pod::<u32>(at!(private, retained))? != 0)
+}
+
+/// Is the program getting its signals back from this session?
+pub(crate) fn is_ending(process: &Process, private: Va) -> Result<bool, SessionError> {
+    Ok(process.read_pod::<u32>(at!(private, ending))? != 0)
+}
+
+/// Says that it is, before the first guard goes.
+pub(crate) fn end(stopped: &Stopped, private: Va) -> Result<(), SessionError> {
+    Ok(stopped.write(at!(private, ending), &1u32.to_ne_bytes())?)
+}
+
+/// A trap that led to one of these detours is not this session's any more.
+pub(crate) fn forget_traps(
+    stopped: &Stopped,
+    private: Va,
+    is_gone: impl Fn(&TrapEntry) -> bool,
+) -> Result<(), SessionError> {
+    let word = |offset: usize| stopped.read_pod::<u64>(Va(private.0 + offset as u64));
+    let (table, mask) = (word(offset_of!(Private, traps))?, word(offset_of!(Private, trap_mask))?);
+    if table == 0 {
+        return Ok(());
+    }
+    let entries: Vec<TrapEntry> = read_array(stopped.process(), Va(table), mask.saturating_add(1))?;
+    for (index, _) in entries.iter().enumerate().filter(|(_, entry)| entry.site != 0 && is_gone(entry)) {
+        let at = table + (index * size_of::<TrapEntry>() + offset_of!(TrapEntry, detour)) as u64;
+        stopped.write(Va(at), &0u64.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+/// Says that the session has ended, and what others need of it stays.
+pub(crate) fn retain(stopped: &Stopped, private: Va) -> Result<(), SessionError> {
+    Ok(stopped.write(at!(private, retained), &1u32.to_ne_bytes())?)
+}
+
+/// Makes a set of signals ours: installs the handler of their owner, and opens them everywhere.
+/// Does nothing for those that are. `positions`: of all threads.
 pub(crate) fn install(
     regions: &Regions,
     stopped: &mut Stopped,
     positions: &[Position],
     wanted: u64,
 ) -> Result<(), SessionError> {
-    let before = regions.signals()?;
+    let at = offset_of!(Header, signals) as u64;
+    let relied_on = regions.head.u64(at)?;
+    if wanted & !relied_on != 0 {
+        let owner = owner(stopped.process(), regions.private)?;
+        install_for(owner, regions.room(), stopped, positions, wanted)?;
+        regions.head.set_u64(at, relied_on | wanted)?;
+    }
+    Ok(())
+}
+
+/// The same; `private`: the region of the session that owns the signals.
+fn install_for(
+    private: Va,
+    room: Room,
+    stopped: &mut Stopped,
+    positions: &[Position],
+    wanted: u64,
+) -> Result<(), SessionError> {
+    let before = taken(stopped.process(), private)?;
     let new = wanted & !before;
     if new == 0 {
         return Ok(());
     }
+    let [handler, restorer]: [u64; 2] = stopped.read_pod(at!(private, handler))?;
     let ours = SIGNALS.into_iter().enumerate().filter(|(_, signal)| new & set_of(*signal) != 0);
-    let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(regions.private, blocking))?;
+    let mut blocking: [u64; SIGNALS.len()] = stopped.read_pod(at!(private, blocking))?;
     let caught = stopped.caught();
     // What has no handler does not have to be asked for: the kernel tells the agent when it puts
     // ours there.
     let is_plain =
         |signal: i32| !SHORT && caught & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0);
     let others = caught & !(before | new | set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
-    let opening = Opening::of(regions, stopped, positions, before, new)?;
+    let opening = Opening::of(private, stopped, positions, before, new)?;
     let asked = ours.clone().map(|(_, signal)| signal).filter(|signal| !is_plain(*signal)).chain(all_of(others));
     let asked: Vec<i32> = asked.collect();
-    let mut actions = Actions { stopped, room: regions.room() };
+    let mut actions = Actions { stopped, room };
     let known: HashMap<i32, SigAction> = asked.iter().copied().zip(actions.get(&asked)?).collect();
     let uses_stack = known.values().any(|action| action.handler > 1 && action.flags & flags::ONSTACK != 0);
-    let is_shared = actions.stopped.read_pod::<u32>(at!(regions.private, shared_stack))? != 0
+    let is_shared = actions.stopped.read_pod::<u32>(at!(private, shared_stack))? != 0
         || uses_stack && share_a_stack(actions.stopped, actions.room)?;
-    actions.stopped.write(at!(regions.private, shared_stack), &u32::from(is_shared).to_ne_bytes())?;
+    actions.stopped.write(at!(private, shared_stack), &u32::from(is_shared).to_ne_bytes())?;
 
     let mut changes = Vec::new();
     for (i, signal) in ours {
-        let old_at = Va(at!(regions.private, old).0 + (i * size_of::<SigAction>()) as u64);
+        let old_at = Va(at!(private, old).0 + (i * size_of::<SigAction>()) as u64);
         let mut old = known.get(&signal).copied().unwrap_or_default();
         old.mask = opening.before.told(old.mask);
         for (set, ours) in blocking.iter().zip(SIGNALS) {
@@ -98,10 +204,10 @@ pub(crate) fn install(
             actions.stopped.write(old_at, bytes_of(&old))?;
         }
         let ours = SigAction {
-            handler: regions.globals.signal.0,
+            handler,
             // In 32-bit programs frames have the vDSO's restorer, which stays when we go.
             flags: flags_for(&old, is_shared) & if SHORT { !flags::RESTORER } else { u64::MAX },
-            restorer: regions.globals.restorer.0,
+            restorer,
             mask: 0,
         };
         changes.push(Change { signal, action: ours, old: if known.contains_key(&signal) { Va(0) } else { old_at } });
@@ -121,11 +227,10 @@ pub(crate) fn install(
         action.mask = mask;
         changes.push(Change { signal, action, old: Va(0) });
     }
-    actions.stopped.write(at!(regions.private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
-    actions.stopped.write(at!(regions.private, ours), &(before | new).to_ne_bytes())?;
-    regions.head.set_u64(offset_of!(Header, signals) as u64, before | new)?;
+    actions.stopped.write(at!(private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
+    actions.stopped.write(at!(private, ours), &(before | new).to_ne_bytes())?;
     actions.set(&changes)?;
-    open_threads(regions, stopped, positions, &opening)
+    open_threads(private, stopped, positions, &opening)
 }
 
 /// How masks change in which signals become ours.
@@ -141,13 +246,13 @@ struct Opening {
 impl Opening {
     /// Finds out which stand-ins the program uses itself, and tells the agent.
     fn of(
-        regions: &Regions,
+        private: Va,
         stopped: &mut Stopped,
         positions: &[Position],
         ours: u64,
         new: u64,
     ) -> Result<Opening, SessionError> {
-        let at = at!(regions.private, own);
+        let at = at!(private, own);
         let before = Masks { ours, own: stopped.read_pod(at)? };
         let mut own = before.own;
         if !SEES_HANDLERS_END {
@@ -192,20 +297,9 @@ fn all_of(set: u64) -> impl Iterator<Item = i32> + Clone {
     (1..=LAST).filter(move |signal| set & set_of(*signal) != 0)
 }
 
-/// The signals that the agent of a process takes for ours. Of a forked child, those that were ours
-/// in its parent then.
+/// The signals that a session owns. Of a forked child, those that it owned in its parent then.
 pub(crate) fn taken(process: &Process, private: Va) -> Result<u64, SessionError> {
     Ok(process.read_pod(at!(private, ours))?)
-}
-
-/// Tells the agent which signals are ours, while nobody is in a guard.
-pub(crate) fn set_taken(stopped: &Stopped, private: Va, set: u64) -> Result<(), SessionError> {
-    Ok(stopped.write(at!(private, ours), &set.to_ne_bytes())?)
-}
-
-/// May bad addresses be read directly?
-pub(crate) fn are_readable(process: &Process, private: Va) -> Result<bool, SessionError> {
-    Ok(process.read_pod::<u32>(at!(private, readable))? != 0)
 }
 
 /// Says whether bad addresses may be read directly.
@@ -296,7 +390,7 @@ fn frame_mask(stopped: &Stopped, position: &Position) -> Option<(i32, Va, u64)> 
 
 /// Threads, and the masks that signal frames on their stacks will restore.
 fn open_threads(
-    regions: &Regions,
+    private: Va,
     stopped: &mut Stopped,
     positions: &[Position],
     opening: &Opening,
@@ -319,24 +413,24 @@ fn open_threads(
     for (tid, fs_base, sp) in threads {
         let Some(now) = closed.get(&tid).map(|mask| mask & new) else { continue };
         let after = now & after.get(&tid).copied().unwrap_or(u64::MAX);
-        note(regions, stopped, fs_base.0, Blocked { now, after, sp: sp.0 })?;
+        note(private, stopped, fs_base.0, Blocked { now, after, sp: sp.0 })?;
     }
     Ok(())
 }
 
 /// Notes what a thread has blocked: in its state, or where its state will find it.
-fn note(regions: &Regions, stopped: &Stopped, fs_base: u64, new: Blocked) -> Result<(), SessionError> {
+fn note(private: Va, stopped: &Stopped, fs_base: u64, new: Blocked) -> Result<(), SessionError> {
     let add = |at: Va| -> Result<(), SessionError> {
         let old: [u64; 3] = stopped.read_pod(at)?;
         let sum = Blocked { now: old[0] | new.now, after: old[1] & old[0] | new.after, sp: new.sp };
         Ok(stopped.write(at, bytes_of(&sum))?)
     };
-    for state in states(stopped.process(), regions.private)? {
+    for state in states(stopped.process(), private)? {
         if state.1.fs_base == fs_base && fs_base != 0 {
             return add(Va(state.0.0 + offset_of!(ThreadState, blocked) as u64));
         }
     }
-    let list = at!(regions.private, closed);
+    let list = at!(private, closed);
     let entries = read_array::<ClosedThread>(stopped.process(), list, CLOSED_MAX as u64)?;
     let known = entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == fs_base);
     let free = || entries.iter().position(|e| e.fs_base.load(Ordering::Relaxed) == 0);

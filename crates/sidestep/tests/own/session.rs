@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use sidestep::{Error, Probe, Session, State};
+use sidestep::{Error, Options, Probe, Session, State};
 
 use super::{Two, at, counter, product, sum, turn};
 
@@ -168,6 +168,35 @@ fn two_sessions_probe_the_process_at_once() {
     assert_eq!((call(), counted()), (results, (1, 2)));
     second.detach().unwrap();
     assert_eq!((call(), counted()), (results, (1, 2)));
+}
+
+/// The handler of all sessions found the trap of a probe that was removed, at a place where another
+/// session has one now.
+#[test]
+fn a_removed_trap_took_the_hits_of_another_session() {
+    let _turn = turn();
+    let traps = || Session::own().options(Options { no_optimize: true, ..Options::default() }).start().unwrap();
+    let call = || (black_box(sum as Two)(1, 2), black_box(product as Two)(2, 3));
+    let results = call();
+    let (first, second) = (traps(), traps());
+    let sums = first.register(at(sum as *const ())).unwrap();
+    for round in 1..4 {
+        // With a function to call, the trap leads to a detour; without, the handler counts.
+        let (hits, handler) = counter();
+        // SAFETY: it counts.
+        let removed = second.register(unsafe { at(product as *const ()).on_entry(handler) }).unwrap();
+        assert_eq!((call(), hits.load(SeqCst)), (results, 1));
+        second.unregister(removed).unwrap();
+        let products = first.register(at(product as *const ())).unwrap();
+        assert_eq!(call(), results);
+        assert_eq!((first.counts(products).unwrap(), hits.load(SeqCst)), ((1, 0), 1), "{round}");
+        first.unregister(products).unwrap();
+    }
+    assert_eq!(first.counts(sums).unwrap(), (6, 0));
+    first.detach().unwrap();
+    assert_eq!(call(), results);
+    second.detach().unwrap();
+    assert_eq!(call(), results);
 }
 
 /// The controller is a fork, in which a lock of the standard library that another thread held is

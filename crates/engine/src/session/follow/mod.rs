@@ -180,7 +180,7 @@ impl Follow {
                     session.leave_alone(host);
                     return false;
                 }
-                return self.execute(asking);
+                return self.execute(session, asking);
             }
             question if question == Question::NoExec as u32 => self.executing.retain(|known| known.pid() != host),
             question if question == Question::Mapped as u32 => {
@@ -194,13 +194,25 @@ impl Follow {
     }
 
     /// Traces the thread; in another pid namespace than ours only the first of a process is known.
-    fn execute(&mut self, asking: &Asking) -> bool {
+    fn execute(&mut self, session: &mut Session, asking: &Asking) -> bool {
         let host = asking.host();
         let tid = if host == asking.pid { asking.tid } else { host };
         if self.executing.iter().any(|known| known.tid() == tid) {
             return true;
         }
-        Executing::begin(host, tid).map(|executing| self.executing.push(executing)).is_ok()
+        match Executing::begin(host, tid) {
+            Ok(executing) => {
+                self.executing.push(executing);
+                true
+            }
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    let reason = "that one follows it to the program that it executes".to_owned();
+                    session.note(host, &SessionError::Beside { pid: host, reason });
+                }
+                false
+            }
+        }
     }
 
     /// Most of them do it at once.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use sidestep_isa::Va;
 use sidestep_sys::{Mapping, Process};
 use sidestep_wire::header::ISLAND;
-use sidestep_wire::{JournalEntry, ProbeDesc};
+use sidestep_wire::{JournalEntry, ProbeDesc, TrapEntry};
 
 use crate::error::SessionError;
 use crate::memory::raw::bytes_of;
@@ -19,6 +19,7 @@ use crate::target::hold;
 use crate::target::native;
 use crate::target::regions::Regions;
 use crate::target::remote::mappings;
+use crate::target::signals;
 
 /// Sites where nothing is mapped any more.
 struct Unloaded {
@@ -90,7 +91,13 @@ impl Session {
     fn forget_sites(&mut self, found: &Found, unloaded: Unloaded, maps: &[Mapping]) -> Result<(), SessionError> {
         let _turn = take_turn(&self.process)?;
         let stopped = hold::stop(&self.process)?;
-        let result = unloaded.sites.iter().try_for_each(|site| native::retire_site(&stopped, found, site));
+        // Another session may have a trap where the library is loaded again, and the handler asks all
+        // sessions.
+        let has = |entry: &JournalEntry, at: u64| (entry.site..entry.site + u64::from(entry.len)).contains(&at);
+        let is_gone = |trap: &TrapEntry| unloaded.entries.iter().any(|(_, entry)| has(entry, trap.site));
+        let forgotten = signals::forget_traps(&stopped, found.private_va, is_gone);
+        let retire = |()| unloaded.sites.iter().try_for_each(|site| native::retire_site(&stopped, found, site));
+        let result = forgotten.and_then(retire);
         stopped.resume()?;
         result?;
         let installer = &mut self.installer;
@@ -100,7 +107,7 @@ impl Session {
         let stays = |desc: &ProbeDesc| desc.flags & ProbeDesc::RETIRED == 0;
         let probes = unloaded.sites.iter().flat_map(|site| &site.probes).filter(|(_, desc)| stays(desc));
         let numbers = probes.map(|(number, _)| *number).collect();
-        installer.forget(&gone);
+        installer.forget(&gone, &[]);
         installer.forget_numbers(&numbers, unloaded.disabled);
         installer.forget_objects(&gone, |start| is_mapped(maps, start));
         Ok(())

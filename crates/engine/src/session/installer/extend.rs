@@ -1,9 +1,10 @@
 //! Requests and programs that come after the first ones.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use sidestep_isa::Va;
-use sidestep_wire::JournalEntry;
+use sidestep_wire::{JournalEntry, TrapEntry};
 
 use super::sites::place;
 use super::{Hook, Installer, Numbers};
@@ -131,8 +132,12 @@ impl Installer {
         }
     }
 
-    /// Sites that nobody is responsible for any more.
-    pub fn forget(&mut self, sites: &[u64]) {
+    /// Sites that nobody is responsible for any more, and detours that no trap leads to.
+    pub fn forget(&mut self, sites: &[u64], detours: &[Range<u64>]) {
+        if let Some(regions) = &mut self.regions {
+            let is_gone = |trap: &TrapEntry| detours.iter().any(|d| d.contains(&(trap.detour & !TrapEntry::RECORD)));
+            regions.traps.retain(|trap| !is_gone(trap));
+        }
         let gone: HashSet<u64> = sites.iter().copied().collect();
         self.live.retain(|site| !gone.contains(site));
         self.surroundings.release(&gone);
@@ -170,7 +175,6 @@ impl Installer {
     /// objects that are not there (`is_there` asks, by their run-time address) were not looked at.
     pub fn forget_objects(&mut self, gone: &[u64], is_there: impl Fn(u64) -> bool) {
         self.own.retain(|range| gone.binary_search(&range.start).is_err());
-        self.guards.retain(|range| gone.binary_search(&range.start).is_err());
         self.hooked.retain(|(_, start)| is_there(*start));
         self.permanent.retain(|start| is_there(*start));
     }

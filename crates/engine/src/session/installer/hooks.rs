@@ -9,12 +9,12 @@ use sidestep_plan::{Needs, Plan, syscall_guard, syscalls};
 use sidestep_symbols::{Kind, MappedObject, Matcher};
 use sidestep_sys::{Process, arch, is_hurried};
 use sidestep_wire::Flow;
+use sidestep_wire::signals::SHARERS_MAX;
 
 use super::Installer;
 use super::sites::{overlap, place, site};
 use crate::api::Program;
 use crate::error::SessionError;
-use crate::patch::release;
 use crate::patch::share::Others;
 use crate::planning::faults;
 use crate::planning::placement::There;
@@ -25,7 +25,7 @@ use crate::target::hold::Hold;
 use crate::target::permanent;
 use crate::target::regions::Regions;
 use crate::target::remote::mappings;
-use crate::target::signals::{TRAPS, calls};
+use crate::target::signals::{self, TRAPS, calls};
 
 /// What objects are searched for to find the system calls that have to be guarded.
 const GUARDS: &str = "signal calls";
@@ -60,11 +60,11 @@ impl Installer {
             return Ok((self.refuse_calls(planned), Vec::new()));
         }
         let (planned, mut hooks) = self.protect_returns(planned, process, objects)?;
-        let traps = |p: &Planned| p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps);
         let before = self.regions.as_ref().map_or(Ok(0), Regions::signals)? & TRAPS != 0;
         self.faults |= planned.iter().fold(0, |set, p| set | faults::raised(p));
         self.must_show |= planned.iter().any(faults::must_show);
-        let bound = before || self.must_show || planned.iter().any(traps) || hooks.iter().any(|h| traps(&h.planned));
+        let bound =
+            before || self.must_show || planned.iter().any(needs_trap) || hooks.iter().any(|h| needs_trap(&h.planned));
         self.takes_traps |= self.options.live || planned.iter().any(|p| p.inside);
         let loaded = || planned.iter().filter_map(|p| p.matched.loaded.as_ref());
         let stays =
@@ -81,38 +81,24 @@ impl Installer {
             self.faults |= faults::AT_END;
         }
         let follows = self.options.follow;
-        self.needs_signals = bound || follows || self.reads_memory();
-        if self.needs_signals {
-            self.expect_signals(process)?;
-        }
-        self.beside_owner = self.others.signals().is_some();
-        if let Some(controller) = self.others.signals() {
-            if follows {
-                let reason = format!("process {controller} has taken the signals, and --follow has to: end that first");
-                return Err(SessionError::Beside { pid: process.pid(), reason });
-            }
-            let whose = format!("the signals are those of the session of process {controller}: end that first");
-            let (trap, fault) = (format!("it needs a trap, and {whose}"), format!("it may fault, and {whose}"));
-            let planned = self.leave_out(&mut hooks, planned, &trap);
-            let planned = self.without(planned, &trap, |_, p| traps(p));
-            return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
-        }
         if bound || self.faults != 0 || self.reads_memory() || self.takes_traps || follows {
             let mut guards = self.plan_guards(process, objects)?;
             guards.append(&mut self.held);
             guards.iter_mut().for_each(|guard| give_way(guard, &planned));
-            guards.retain(|guard| guard.lends.is_none() || self.refused_by_others(&guard.planned).is_none());
-            if let Some(meets) = guards.iter().find(|guard| self.refused_by_others(&guard.planned).is_some()) {
+            let is_refused = |i: &Installer, guard: &Hook| {
+                !i.has_others_guard(guard) && i.refused_by_others(&guard.planned).is_some()
+            };
+            guards.retain(|guard| guard.lends.is_none() || !is_refused(self, guard));
+            if let Some(meets) = guards.iter().find(|guard| is_refused(self, guard)) {
                 let at = meets.planned.plan.as_ref().map_or(meets.planned.matched.symbol_va, |plan| plan.site);
                 self.unguarded = Some((meets.planned.matched.object.path().to_owned(), at));
             }
             if let (true, Some((object, at))) = (bound, &self.unguarded) {
-                self.needs_signals = follows;
                 let call = format!("the system call at {at} of {}", object.display());
                 let trap = format!("it needs a trap, and {call} could block SIGTRAP, which kills a process at a trap");
                 let fault = format!("an instruction there stops the program by its address, and {call} could hide it");
                 let planned = self.leave_out(&mut hooks, planned, &trap);
-                let planned = self.without(planned, &trap, |_, p| traps(p));
+                let planned = self.without(planned, &trap, |_, p| needs_trap(p));
                 return Ok((self.without(planned, &fault, |_, p| faults::must_show(p)), hooks));
             }
             // Reads can do without, and so can most faults.
@@ -120,7 +106,6 @@ impl Installer {
                 hooks.append(&mut guards);
             }
             self.held = guards;
-            self.needs_signals = bound || follows || self.reads_memory() && self.has_guards();
         }
         Ok((planned, hooks))
     }
@@ -128,9 +113,8 @@ impl Installer {
     /// Leaves out sites of our own that need traps, which cannot be had for this reason. Without an
     /// unwinder's, return addresses stay as they are.
     fn leave_out(&mut self, hooks: &mut Vec<Hook>, planned: Vec<Planned>, reason: &str) -> Vec<Planned> {
-        let traps = |hook: &Hook| hook.planned.inside || hook.planned.plan.as_ref().is_ok_and(Plan::has_traps);
-        let is_bare = hooks.iter().any(|hook| traps(hook) && hook.is_unwinder());
-        hooks.retain(|hook| !traps(hook));
+        let is_bare = hooks.iter().any(|hook| needs_trap(&hook.planned) && hook.is_unwinder());
+        hooks.retain(|hook| !needs_trap(&hook.planned));
         if !is_bare {
             return planned;
         }
@@ -160,58 +144,40 @@ impl Installer {
         Ok(jumps.map(|planned| Hook { flow: Flow::Mapped, planned, lends: None }).collect())
     }
 
-    /// From here on plans are made as if another session had given up the signals, if it would do
-    /// without them.
-    pub(super) fn expect_signals(&mut self, process: &Process) -> Result<(), SessionError> {
-        let Some(found) = self.others.holder() else { return Ok(()) };
-        match release::spare_guards(process, found) {
-            Ok(guards) => guards.into_iter().for_each(|guards| self.others.without(&guards)),
-            // Its memory cannot be read if that session has ended since it was found.
-            Err(error) => {
-                let ended = found.shared_va;
-                let own = self.regions.as_ref().map(|regions| regions.head.at);
-                self.others = Others::of(process, &mappings(process)?, own)?;
-                if self.others.holder().is_some_and(|found| found.shared_va == ended) {
-                    return Err(error);
-                }
-            }
+    /// Before what was planned is put in: looks at what others have in the process by now. If one
+    /// of them owns the signals, and they are wanted, this session shares them. Guards that others
+    /// have, too, are left out: those do the same for all who use the signals.
+    pub(super) fn share_signals(
+        &mut self,
+        regions: &Regions,
+        hold: &mut Hold<'_>,
+        planned: &[Planned],
+        hooks: &mut Vec<Hook>,
+    ) -> Result<(), SessionError> {
+        let process = hold.process();
+        self.others = Others::of(&process, &mappings(&process)?, Some(regions.head.at))?;
+        let is_guard = |hook: &Hook| hook.flow == Flow::SignalCall;
+        let wanted = self.takes_traps || self.faults != 0 || self.reads_memory();
+        let wanted = wanted || hooks.iter().any(|hook| is_guard(hook) || needs_trap(&hook.planned));
+        let wanted = wanted || planned.iter().any(needs_trap);
+        if let Some(controller) = self.others.ending().filter(|_| wanted) {
+            let reason = format!("the session of process {controller} is giving the signals back: try again");
+            return Err(SessionError::Beside { pid: process.pid(), reason });
         }
+        let Some(owner) = self.others.owner().filter(|_| wanted) else { return Ok(()) };
+        let (private, owner) = (regions.private, owner.private_va);
+        let is_sharer = signals::owner_of_sharer(&process, private)? == owner;
+        if !is_sharer && !hold.stopped("signals", |stopped| signals::share(stopped, private, owner))? {
+            let reason = format!("{SHARERS_MAX} sessions share the signals, and there is no room for another one");
+            return Err(SessionError::Beside { pid: process.pid(), reason });
+        }
+        hooks.retain(|hook| !is_guard(hook) || !self.has_others_guard(hook));
         Ok(())
     }
 
-    /// Before what was planned is put in: takes the signals from another session that would do
-    /// without them, if that is needed. Are they another one's, or were they since the plans were
-    /// made? Then there are no guards.
-    pub(super) fn claim_signals(&mut self, regions: &Regions, hold: &mut Hold<'_>) -> Result<bool, SessionError> {
-        let process = hold.process();
-        let look = || Others::of(&process, &mappings(&process)?, Some(regions.head.at));
-        self.others = look()?;
-        if self.has_lost_signals(regions)? || self.beside_owner {
-            return Ok(true);
-        }
-        release::finish(hold, regions.head.at, &regions.room())?;
-        if let Some(found) = self.others.holder().filter(|_| self.needs_signals) {
-            release::release(hold, found, &regions.room())?;
-            self.others = look()?;
-        }
-        Ok(self.others.holder().is_some())
-    }
-
-    /// Signals that another session has taken from this one may be had again later, with new
-    /// guards.
-    pub(super) fn forget_guards(&mut self) {
-        let lost = |regions| self.has_lost_signals(regions).unwrap_or(false);
-        if self.regions.as_ref().is_some_and(lost) {
-            self.hooked.retain(|(purpose, _)| *purpose != GUARDS);
-            self.own.retain(|range| !self.guards.contains(range));
-            self.live.retain(|site| !self.guards.iter().any(|range| range.start == *site));
-            self.guards.clear();
-        }
-    }
-
-    /// There were guards, and another session needs the signals: see [`crate::patch::release`].
-    fn has_lost_signals(&self, regions: &Regions) -> Result<bool, SessionError> {
-        Ok(!self.guards.is_empty() && regions.signals()? == 0)
+    /// Have others a guard where one of ours would be?
+    fn has_others_guard(&self, guard: &Hook) -> bool {
+        site(&guard.planned).is_some_and(|site| self.others.guard(site))
     }
 
     /// Are all system calls guarded, or going to be, that could block signals?
@@ -289,6 +255,11 @@ impl Installer {
         }
         Ok(new)
     }
+}
+
+/// Is a site a trap, or has it any, or may it become one?
+fn needs_trap(p: &Planned) -> bool {
+    p.inside || p.plan.as_ref().is_ok_and(Plan::has_traps)
 }
 
 /// Loads any object.

@@ -94,15 +94,8 @@ pub(crate) struct Installer {
     faults: u64,
     /// SIGTRAP is wanted even if no site needs it, to write sites while the threads run.
     takes_traps: bool,
-    /// Run-time ranges of the guards that keep signals of ours deliverable.
-    guards: Vec<Range<u64>>,
     /// Programs were given arguments of static probes that are in memory.
     reads_arguments: bool,
-    /// What was planned last cannot do without the signals.
-    needs_signals: bool,
-    /// The plans were made while another session had the signals, so there are no guards among
-    /// them.
-    beside_owner: bool,
     /// What other sessions have in the process.
     others: Others,
     /// The agent makes no system call: see [`silence`].
@@ -159,10 +152,7 @@ impl Installer {
             unsafe_reads: false,
             faults: 0,
             takes_traps: false,
-            guards: Vec::new(),
             reads_arguments: false,
-            needs_signals: false,
-            beside_owner: false,
             others: Others::default(),
             silent: false,
             replaces: false,
@@ -301,15 +291,13 @@ impl Installer {
         let wishes = self.wishes();
         self.look_at_filters(process)?;
         self.look_at_others(process)?;
-        self.forget_guards();
         self.surroundings.look(&used(&mappings(process)?));
         self.note_nameless(&matches);
         let analyses = &objects.analyses;
         let any_returns = wishes.iter().any(|wish| wish.returns.is_some());
         let keeps_returns =
             any_returns && (self.unwatched.is_some() || unwinders::looks_at_returns(process)?.is_some());
-        let may_trap = !self.silent && self.others.signals().is_none();
-        let there = Some(There { process, others: Some(&self.others), keeps_returns, may_trap });
+        let there = Some(There { process, others: Some(&self.others), keeps_returns, may_trap: !self.silent });
         let all = &mut self.surroundings;
         let planned = plan_all(matches, &wishes, all, &mut analyses.borrow_mut(), there, planned_one)?;
         let planned = self.accept(planned);

@@ -90,9 +90,6 @@ impl Installer {
     pub fn hides_originals(&self) -> Option<String> {
         match (&self.unguarded, self.faults) {
             (_, 0) => None,
-            _ if self.others.signals().is_some() => {
-                self.others.signals().map(|controller| format!("process {controller} has taken the signals"))
-            }
             (Some((object, at)), _) => {
                 Some(format!("the system call at {at} of {} could take its signal over", object.display()))
             }

@@ -54,9 +54,6 @@ impl Installer {
         if reason.is_none() {
             (hooks, reason) = self.plan_unwinders(&planned, process, objects)?;
         }
-        if hooks.iter().any(|h| h.planned.plan.as_ref().is_ok_and(Plan::has_traps)) {
-            self.expect_signals(process)?;
-        }
         match reason.or_else(|| self.unwinds_beside(&hooks)) {
             None => {
                 self.replaces |= begins;
@@ -133,17 +130,11 @@ impl Installer {
     /// of both, and programs have died of that. In programs without them, unwinders may need places
     /// where the other one is in the way.
     fn unwinds_beside(&self, hooks: &[Hook]) -> Option<String> {
-        let first = self.others.sessions().first()?.controller_pid;
+        let first = self.others.sessions().iter().find(|found| !found.retained)?.controller_pid;
         if hooks.iter().any(|hook| hook.flow == Flow::Caught) {
             return Some(format!("exceptions would go through returns of process {first}, too: end that first"));
         }
-        let needs = |hook: &Hook| match (self.others.signals(), &hook.planned.plan) {
-            (Some(controller), Ok(plan)) if plan.has_traps() => {
-                Some(format!("a trap there, and process {controller} has taken the signals: end that first"))
-            }
-            _ => self.refused_by_others(&hook.planned),
-        };
-        let named = |hook: &Hook| Some(needed(&hook.planned, &needs(hook)?));
+        let named = |hook: &Hook| Some(needed(&hook.planned, &self.refused_by_others(&hook.planned)?));
         hooks.iter().find_map(named)
     }
 }

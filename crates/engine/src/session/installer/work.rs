@@ -1,7 +1,6 @@
 //! Installs what was planned in one go: the sites of probes, and sites of our own.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
@@ -57,16 +56,10 @@ impl Installer {
         regions: &mut Regions,
         hold: &mut Hold<'_>,
         planned: Vec<Planned>,
-        hooks: Vec<Hook>,
+        mut hooks: Vec<Hook>,
     ) -> Result<(), SessionError> {
         let process = hold.process();
-        let taken = self.claim_signals(regions, hold)?;
-        // Guards are for later, if the signals can be had then.
-        let (hooks, held): (Vec<Hook>, Vec<Hook>) =
-            hooks.into_iter().partition(|hook| !taken || hook.flow != Flow::SignalCall);
-        self.held.extend(held);
-        let guards = hooks.iter().filter(|hook| hook.flow == Flow::SignalCall);
-        let guards: Vec<Range<u64>> = guards.filter_map(|hook| place(&hook.planned)).collect();
+        self.share_signals(regions, hold, &planned, &mut hooks)?;
         let unwinders = hooks.iter().filter(|hook| hook.is_unwinder());
         let unwinders: Vec<Planned> = unwinders.map(|hook| hook.planned.clone()).collect();
         let places = self.map_places(regions, hold, &planned)?;
@@ -82,17 +75,11 @@ impl Installer {
             job.stays |= self.options.live || self.permanent.contains(&job.object.start);
         }
         let (jobs, who) = work.jobs();
-        if taken && (self.options.follow || jobs.iter().any(|job| job.plan.has_traps())) {
-            return Err(SessionError::SignalsTaken { pid: process.pid() });
-        }
-        let guarded = self.has_guards() && !taken;
+        let guarded = self.has_guards();
         let reads = self.reads_memory() && guarded;
         regions.detours.shown |= guarded && self.faults != 0;
         let wanted = self.wanted_signals(guarded, reads);
         let (outcomes, code_bytes) = install::install(regions, hold, &jobs, wanted, &self.others)?;
-        if regions.signals()? != 0 {
-            self.guards.extend(guards);
-        }
         self.note_unwatched(&jobs, &outcomes, &unwinders);
         signals::set_readable(regions, &process, reads && !self.unsafe_reads)?;
         self.stats.code_bytes += code_bytes;

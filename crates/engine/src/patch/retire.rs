@@ -1,0 +1,53 @@
+//! Sites whose probes are taken out for good, while their session goes on.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use sidestep_isa::Va;
+use sidestep_sys::{Process, Stopped};
+use sidestep_wire::TrapEntry;
+
+use crate::error::SessionError;
+use crate::patch::thread_state::LOOKS;
+use crate::target::discovery::Found;
+use crate::target::hold::Hold;
+use crate::target::native;
+use crate::target::remote::stopped_mappings;
+use crate::target::signals;
+use crate::target::thread_positions::{self, Position};
+
+/// For how long the threads run before the next look.
+const GAP: Duration = Duration::from_millis(1);
+
+/// These sites, which are off, are no users' sites any more. Their traps are forgotten, too:
+/// another session may have one there from now on, and the handler asks all sessions. Gives the
+/// detours that no trap leads to any more. By who has the turn.
+pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<Vec<Range<u64>>, SessionError> {
+    let entries = found.entries(process)?;
+    let gone = entries.iter().filter(|entry| entry.own == 0 && sites.contains(&entry.site));
+    let detours: Vec<Range<u64>> = gone.map(|entry| entry.detour..entry.detour + u64::from(entry.detour_len)).collect();
+    let leads = |detour: u64| detours.iter().any(|range| range.contains(&(detour & !TrapEntry::RECORD)));
+    let traps: Vec<u64> = found.traps(process)?.iter().filter(|(_, to)| leads(**to)).map(|(site, _)| *site).collect();
+    let mut hold = Hold::running(process);
+    hold.stopped("sites", |stopped| native::retire(stopped, found, sites))?;
+    // A thread that has executed a trap there, and has not come to the handler yet, needs the
+    // entry.
+    let forget = |stopped: &mut Stopped| {
+        let positions = thread_positions::positions(stopped, &stopped_mappings(stopped)?)?;
+        // The kernel reports a trap at its address or behind it.
+        let is_trap = |Va(ip): Va| traps.contains(&ip) || traps.contains(&ip.wrapping_sub(1));
+        let comes = |p: &Position| is_trap(p.ip) && thread_positions::has_trapped(stopped, p);
+        let is_free = !positions.iter().any(comes);
+        if is_free {
+            signals::forget_traps(stopped, found.private_va, |trap| leads(trap.detour))?;
+        }
+        Ok(is_free)
+    };
+    for _ in 0..LOOKS {
+        if traps.is_empty() || hold.stopped("sites", forget)? {
+            return Ok(detours);
+        }
+        std::thread::sleep(GAP);
+    }
+    Ok(Vec::new())
+}
