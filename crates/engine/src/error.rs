@@ -179,9 +179,9 @@ pub enum SessionError {
         /// The controller.
         controller: i32,
     },
-    /// Another session has come since the plans were made, and is in the way of a site that this
-    /// one needs for itself.
-    #[error("another session has just come to process {pid}: {reason}, or try again")]
+    /// Another session has come or gone since the plans were made, and is in the way of a site or a
+    /// signal that this one needs.
+    #[error("another session has just come to process {pid}, or is about to go: {reason}, or try again")]
     Overtaken {
         /// The target.
         pid: i32,

@@ -26,7 +26,7 @@ pub const CLOSED_MAX: usize = 128;
 pub const SHARERS_MAX: usize = 32;
 
 /// The word that a thread has on its stack at `at`, a multiple of 4, while it may look into the
-/// memory of sessions that share signals. A copy of that word elsewhere is none.
+/// memory of sessions that share signals. The same word at another address is no mark.
 #[must_use]
 pub const fn looking_mark(at: u64) -> u64 {
     u64::from_le_bytes(*b"looking!") ^ at
@@ -84,6 +84,9 @@ pub struct Signals {
     /// Set of the signals that are ours. Changes only while all threads are stopped, and only
     /// grows. 0 in a sharer.
     pub ours: AtomicU64,
+    /// Those of them that the handler is installed for and that no thread blocks. A controller may
+    /// be killed before all of `ours` are.
+    pub in_force: AtomicU64,
     /// As in [`Masks`](crate::masks::Masks). It grows.
     pub own: AtomicU64,
     /// 1: a bad address may be read directly, since our handler of SIGSEGV and SIGBUS is certain to

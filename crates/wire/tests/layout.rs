@@ -65,16 +65,16 @@ fn the_layout_that_targets_in_c_know() {
 
 #[test]
 fn private_region() {
-    layout!(Private: 4968, align 8, {
+    layout!(Private: 4976, align 8, {
         shared: 0, lookup: 8, trampoline: 16, probes: 24, states: 32, state_stride: 40, tsc_base: 48, traps: 56,
         trap_mask: 64, detours: 72, unwind: 80, copies: 88, tsc: 96, tsc_shift: 100, tsc_mult: 104, states_used: 112,
         child: 116, pid: 120, follow: 124, space: 128, silent: 132, owner: 136,
-        after_fault: 144, signals: 152, goroutines: 4760, keeps_returns: 4792,
-        layout: 4800, shapes: 4928, asked: 4936,
+        after_fault: 144, signals: 152, goroutines: 4768, keeps_returns: 4800,
+        layout: 4808, shapes: 4936, asked: 4944,
     });
-    layout!(Signals: 4608, align 8, {
-        ours: 0, own: 8, readable: 16, shared_stack: 20, retained: 24, ending: 28, handler: 32, restorer: 40,
-        sharers_len: 48, sharers: 56, old: 312, blocking: 472, closed: 512,
+    layout!(Signals: 4616, align 8, {
+        ours: 0, in_force: 8, own: 16, readable: 24, shared_stack: 28, retained: 32, ending: 36, handler: 40,
+        restorer: 48, sharers_len: 56, sharers: 64, old: 320, blocking: 480, closed: 520,
     });
     layout!(ClosedThread: 32, align 8, { fs_base: 0, blocked: 8 });
     layout!(Blocked: 24, align 8, { now: 0, after: 8, sp: 16 });
@@ -146,7 +146,7 @@ fn no_implicit_padding() {
         size_of::<ThreadState>(),
         HELPERS * 8 + 16 * 8 + 4 + 4 + 8 + 16 + 3 * 8 + 8 + 23 * 8 + 2 * 8 + (256 + 16) * 8 + 8
     );
-    assert_eq!(size_of::<Signals>(), 2 * 8 + 4 * 4 + 3 * 8 + 32 * 8 + 5 * 32 + 5 * 8 + 128 * 32);
+    assert_eq!(size_of::<Signals>(), 3 * 8 + 4 * 4 + 3 * 8 + 32 * 8 + 5 * 32 + 5 * 8 + 128 * 32);
     assert_eq!(size_of::<JournalEntry>(), 2 * 8 + 2 * 4 + 4 + 4 + 2 * 16 + 64 + 8 + 2 * 4 + 2 * 8 + 8 + 8);
     assert_eq!(size_of::<ProbeDesc>(), 4 * 4 + 8 * 8 + 2 * 4 + 3 * 8);
     assert_eq!(size_of::<MapDesc>(), 6 * 4 + 7 * 8 + 2 * 4 + 8 + 4 * 8);

@@ -136,6 +136,10 @@ pub(crate) fn install(
     regions.show_unwinding(hold)?;
 
     let gone = put_in(regions, hold, jobs, &ready, signals, others)?;
+    if !gone.is_empty() {
+        let has = |one: &Detour, at: u64| (one.at.0..one.at.0 + one.bytes.len() as u64).contains(&at);
+        regions.forget_traps(hold, |at| ready.iter().any(|(_, one)| gone.contains(&one.site.0) && has(one, at)))?;
+    }
     for (i, detour) in &ready {
         outcomes[*i] = Some(match gone.contains(&detour.site.0) {
             true => Outcome::Refused(not_the_file(detour.site)),
@@ -264,6 +268,14 @@ fn fill(regions: &Regions, jobs: &[Job], group: &[usize], at: Va) -> (Built, Vec
 }
 
 impl Regions {
+    /// Traps that would lead to a detour for which `is_gone` is true are none: another session may
+    /// have one there, and the handler asks all sessions.
+    fn forget_traps(&mut self, hold: &mut Hold<'_>, is_gone: impl Fn(u64) -> bool) -> Result<(), SessionError> {
+        let is_gone = |trap: &TrapEntry| is_gone(trap.detour & !TrapEntry::RECORD);
+        self.traps.retain(|trap| !is_gone(trap));
+        hold.stopped("tables", |stopped| crate::target::signals::forget_traps(stopped, self.private, is_gone))
+    }
+
     /// Adds sites to the trap table: a new table replaces the old one. All sites, since any may
     /// become a trap; but none, as long as there are no traps at all.
     fn add_traps<'d>(

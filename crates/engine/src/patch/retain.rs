@@ -1,7 +1,7 @@
 //! What stays of a session that has ended, while others share its signals or rely on its guards:
 //! the handler, the guards, and what is known of signals. Its probes are gone, and its agent does
-//! what it does in a forked child that nobody follows: no program runs, nothing is counted. The
-//! last one that needs it removes it ([`super::detach`]).
+//! what it does in a forked child that nobody follows: no program runs, nothing is counted. When the
+//! last of those others ends, its detach removes this, too ([`super::detach`]).
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -23,8 +23,8 @@ use crate::target::thread_positions::{self, Place, Position};
 /// The frames of a thunk and of the agent are smaller, in bytes.
 const FRAMES: u64 = 8 << 10;
 
-/// Leaves nothing but that, while nobody is in the session's code but at copies in guards. May be
-/// repeated.
+/// Ends the session, but for what others need. Threads may be at copies in its guards, and nowhere
+/// else in its code. May be repeated.
 pub(crate) fn retain(stopped: &Stopped, found: &Found, journal: &Journal) -> Result<(), SessionError> {
     let word = |offset: usize| Va(found.private_va.0 + offset as u64);
     let kept = |detour: u64| journal.detour_at(detour).is_some_and(|index| journal.kept.contains(&index));
@@ -38,7 +38,7 @@ pub(crate) fn retain(stopped: &Stopped, found: &Found, journal: &Journal) -> Res
         }
     }
     take_cells(stopped, Va(stopped.read_pod(word(offset_of!(Private, lookup)))?))?;
-    // The header of a forked child is its parent's.
+    // The journal in the header of a forked child is that of its parent.
     if !found.is_child(stopped.process()) {
         for index in (0..journal.entries.len()).filter(|index| !journal.kept.contains(index)) {
             let newest = found.entry(index).0 + offset_of!(JournalEntry, newest) as u64;
@@ -91,7 +91,8 @@ pub(crate) fn part(
     others: &Others,
     outside: &mut Outside,
 ) -> Result<Option<i32>, SessionError> {
-    if others.sessions().iter().any(|other| other.private_va == found.owner) {
+    // Nothing is there if the owner's memory was unmapped by the program.
+    if stopped.read_pod::<u64>(found.owner).is_ok() {
         signals::unshare(stopped, found.private_va, found.owner)?;
     }
     let (agents, maps) = (agents(others.sessions()), stopped_mappings(stopped)?);
@@ -109,14 +110,22 @@ pub(crate) fn part(
 }
 
 /// Is there a mark of code that looks into the memory of sharers on the stack of an agent? One may
-/// be left by a handler of the program that has gone elsewhere by `longjmp`.
+/// be left by a handler of the program that has gone elsewhere by `longjmp`. Where the stack cannot
+/// be read, there may be one.
 fn has_mark(stopped: &Stopped, maps: &[Mapping], sp: Va) -> bool {
-    let end = maps.iter().find(|m| m.contains(sp)).map_or(sp.0, |m| m.end.0);
     let start = sp.0.next_multiple_of(4);
-    let mut stack = vec![0; FRAMES.min(end.saturating_sub(start)) as usize];
-    if stopped.read(Va(start), &mut stack).is_err() {
+    // A stack may be several mappings, one behind the other.
+    let mut end = start;
+    for map in maps.iter().filter(|map| map.end.0 > start) {
+        if map.start.0 > end || end - start >= FRAMES {
+            break;
+        }
+        end = map.end.0.min(start.saturating_add(FRAMES));
+    }
+    let mut stack = vec![0; (end - start) as usize];
+    if stack.is_empty() || stopped.read(Va(start), &mut stack).is_err() {
         return true;
     }
-    let words = (start..).step_by(4).zip(stack.windows(size_of::<u64>()).step_by(4));
-    words.into_iter().any(|(at, word)| looking_mark(at).to_le_bytes() == word)
+    let words = stack.windows(size_of::<u64>()).step_by(4);
+    (start..).step_by(4).zip(words).any(|(at, word)| looking_mark(at).to_le_bytes() == word)
 }

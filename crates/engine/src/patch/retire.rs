@@ -21,33 +21,39 @@ const GAP: Duration = Duration::from_millis(1);
 
 /// These sites, which are off, are no users' sites any more. Their traps are forgotten, too:
 /// another session may have one there from now on, and the handler asks all sessions. Gives the
-/// detours that no trap leads to any more. By who has the turn.
-pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<Vec<Range<u64>>, SessionError> {
+/// detours that no trap leads to any more; `None`: threads are on their way from such a trap to the
+/// handler, and nothing was done. By who has the turn.
+pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<Option<Vec<Range<u64>>>, SessionError> {
     let entries = found.entries(process)?;
     let gone = entries.iter().filter(|entry| entry.own == 0 && sites.contains(&entry.site));
     let detours: Vec<Range<u64>> = gone.map(|entry| entry.detour..entry.detour + u64::from(entry.detour_len)).collect();
     let leads = |detour: u64| detours.iter().any(|range| range.contains(&(detour & !TrapEntry::RECORD)));
     let traps: Vec<u64> = found.traps(process)?.iter().filter(|(_, to)| leads(**to)).map(|(site, _)| *site).collect();
     let mut hold = Hold::running(process);
-    hold.stopped("sites", |stopped| native::retire(stopped, found, sites))?;
     // A thread that has executed a trap there, and has not come to the handler yet, needs the
     // entry.
     let forget = |stopped: &mut Stopped| {
         let positions = thread_positions::positions(stopped, &stopped_mappings(stopped)?)?;
-        // The kernel reports a trap at its address or behind it.
-        let is_trap = |Va(ip): Va| traps.contains(&ip) || traps.contains(&ip.wrapping_sub(1));
-        let comes = |p: &Position| is_trap(p.ip) && thread_positions::has_trapped(stopped, p);
-        let is_free = !positions.iter().any(comes);
+        let comes = |p: &Position| is_at_trap(p, &traps) && thread_positions::has_trapped(stopped, p);
+        let is_free = traps.is_empty() || !positions.iter().any(comes);
         if is_free {
             signals::forget_traps(stopped, found.private_va, |trap| leads(trap.detour))?;
+            native::retire(stopped, found, sites)?;
         }
         Ok(is_free)
     };
     for _ in 0..LOOKS {
-        if traps.is_empty() || hold.stopped("sites", forget)? {
-            return Ok(detours);
+        if hold.stopped("sites", forget)? {
+            return Ok(Some(detours));
         }
         std::thread::sleep(GAP);
     }
-    Ok(Vec::new())
+    Ok(None)
+}
+
+/// Is a position one of a thread that may have executed one of these traps? The kernel reports a
+/// trap at its address or behind it.
+fn is_at_trap(position: &Position, traps: &[u64]) -> bool {
+    let Va(ip) = position.ip;
+    traps.contains(&ip) || traps.contains(&ip.wrapping_sub(1))
 }

@@ -8,10 +8,11 @@
 //!   detour 2:  handlers 2;  displaced instructions;  jmp back
 //! ```
 //!
-//! Which jumps are there is the truth; no journal knows of another one. Who comes goes to the end,
-//! who goes is left out by one write of five bytes while all threads stand. So sessions end in any
-//! order, and whoever is killed leaves something that runs, from which the next one goes on. A
-//! detour that was left out keeps leading on: a thread may be in there.
+//! The jumps in the text and in the detours are the truth: no journal names another session. A new
+//! session is put at the end. A session that ends is left out by one write of five bytes while all
+//! threads stand. So sessions end in any order. After a controller was killed, the process runs,
+//! and the next session goes on from there. A detour that was left out still leads to the next one,
+//! because a thread may be in there.
 //!
 //! Plans are made for the original code, so they are alike. Only jumps that displace the same
 //! instructions, and need nothing but their five bytes, can be shared; all else is refused, as are

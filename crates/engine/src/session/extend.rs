@@ -114,7 +114,7 @@ impl Session {
         let clock = if installer.regions().is_some() { None } else { clock() };
         match installer.install(&mut hold, planned, hooks, clock) {
             // Nothing has been put in.
-            Err(error @ SessionError::Overtaken { .. }) => {
+            Err(error @ (SessionError::Overtaken { .. } | SessionError::Beside { .. })) => {
                 installer.go_back(checkpoint);
                 return Err(error);
             }
@@ -148,20 +148,24 @@ impl Session {
         let mut gone = HashSet::new();
         let _turn = take_turn(&self.process)?;
         let found = discovery::session(&self.process, self.installer.shared(&self.process)?)?;
-        let mut sites = Vec::new();
-        for site in found.sites(&self.process)?.iter().filter(|site| !refused(site.entry.site)) {
+        let (mut sites, mut whole) = (Vec::new(), Vec::new());
+        for site in found.sites(&self.process)?.into_iter().filter(|site| !refused(site.entry.site)) {
             if !site.users().any(|(number, _)| named(number)) {
                 continue;
             }
             gone.extend(site.users().map(|(number, _)| *number).filter(named));
             if site.users().all(|(number, _)| named(number)) {
                 sites.push(site.entry.site);
+                whole.push(site);
             } else {
-                per_probe::retire(&self.process, &found, site, &numbers)?;
+                per_probe::retire(&self.process, &found, &site, &numbers)?;
             }
         }
-        let detours = retire(&self.process, &found, &sites)?;
-        self.installer.forget(&sites, &detours);
+        match retire(&self.process, &found, &sites)? {
+            Some(detours) => self.installer.forget(&sites, &detours),
+            // Their probes are nobody's any more, and the sites stay this session's.
+            None => whole.iter().try_for_each(|site| per_probe::retire(&self.process, &found, site, &numbers))?,
+        }
         self.installer.additions.remove(&gone);
         Ok(switched)
     }

@@ -356,7 +356,7 @@ impl Found {
         })
     }
 
-    /// Has it ended, and needs nobody of these what stays of it?
+    /// Has the session ended, and do none of these sessions need what stays of it?
     pub fn is_unneeded(&self, all: &[Found]) -> bool {
         self.retained && self.users(all).next().is_none()
     }

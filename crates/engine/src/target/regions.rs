@@ -455,6 +455,7 @@ fn no_signals() -> Signals {
     let unused = || ClosedThread { fs_base: 0.into(), blocked: Blocked::default() };
     Signals {
         ours: 0.into(),
+        in_force: 0.into(),
         own: 0.into(),
         readable: 0.into(),
         shared_stack: 0.into(),

@@ -151,13 +151,14 @@ pub(crate) fn install(
     let relied_on = regions.head.u64(at)?;
     if wanted & !relied_on != 0 {
         let owner = owner(stopped.process(), regions.private)?;
-        install_for(owner, regions.room(), stopped, positions, wanted)?;
+        install_for(owner, regions.room(), stopped, positions, wanted & !relied_on)?;
         regions.head.set_u64(at, relied_on | wanted)?;
     }
     Ok(())
 }
 
-/// The same; `private`: the region of the session that owns the signals.
+/// The same; `private`: the region of the session that owns the signals. May be repeated: the owner
+/// may be another session, and a controller that was about to do this may have been killed.
 fn install_for(
     private: Va,
     room: Room,
@@ -165,7 +166,11 @@ fn install_for(
     positions: &[Position],
     wanted: u64,
 ) -> Result<(), SessionError> {
-    let before = taken(stopped.process(), private)?;
+    let taken = taken(stopped.process(), private)?;
+    let in_force: u64 = stopped.read_pod(at!(private, in_force))?;
+    // Code that was loaded since may have no guards, and have blocked them or set another action.
+    // With stand-ins, masks do not say that.
+    let before = in_force & if SEES_HANDLERS_END { !wanted } else { u64::MAX };
     let new = wanted & !before;
     if new == 0 {
         return Ok(());
@@ -176,8 +181,9 @@ fn install_for(
     let caught = stopped.caught();
     // What has no handler does not have to be asked for: the kernel tells the agent when it puts
     // ours there.
-    let is_plain =
-        |signal: i32| !SHORT && caught & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0);
+    let is_plain = |signal: i32| {
+        !SHORT && (caught | taken) & set_of(signal) == 0 && blocking.iter().all(|set| set & set_of(signal) == 0)
+    };
     let others = caught & !(before | new | set_of(libc::SIGKILL) | set_of(libc::SIGSTOP));
     let opening = Opening::of(private, stopped, positions, before, new)?;
     let asked = ours.clone().map(|(_, signal)| signal).filter(|signal| !is_plain(*signal)).chain(all_of(others));
@@ -189,14 +195,19 @@ fn install_for(
         || uses_stack && share_a_stack(actions.stopped, actions.room)?;
     actions.stopped.write(at!(private, shared_stack), &u32::from(is_shared).to_ne_bytes())?;
 
+    let noted: Vec<SigAction> = read_array(actions.stopped.process(), at!(private, old), SIGNALS.len() as u64)?;
     let mut changes = Vec::new();
     for (i, signal) in ours {
         let old_at = Va(at!(private, old).0 + (i * size_of::<SigAction>()) as u64);
-        let mut old = known.get(&signal).copied().unwrap_or_default();
-        old.mask = opening.before.told(old.mask);
-        for (set, ours) in blocking.iter().zip(SIGNALS) {
-            if set & set_of(signal) != 0 {
-                old.mask |= set_of(ours);
+        let now = known.get(&signal).copied().unwrap_or_default();
+        let is_noted = is_noted(&now, &noted[i], handler, set_of(signal), (taken, in_force));
+        let mut old = if is_noted { noted[i] } else { now };
+        if !is_noted {
+            old.mask = opening.before.told(old.mask);
+            for (set, ours) in blocking.iter().zip(SIGNALS) {
+                if set & set_of(signal) != 0 {
+                    old.mask |= set_of(ours);
+                }
             }
         }
         // The agent must know the old action before ours is in force.
@@ -228,9 +239,17 @@ fn install_for(
         changes.push(Change { signal, action, old: Va(0) });
     }
     actions.stopped.write(at!(private, blocking), &blocking.map(u64::to_ne_bytes).concat())?;
-    actions.stopped.write(at!(private, ours), &(before | new).to_ne_bytes())?;
+    actions.stopped.write(at!(private, ours), &(taken | new).to_ne_bytes())?;
     actions.set(&changes)?;
-    open_threads(private, stopped, positions, &opening)
+    open_threads(private, stopped, positions, &opening)?;
+    Ok(stopped.write(at!(private, in_force), &(in_force | new).to_ne_bytes())?)
+}
+
+/// Is what the program believes of a signal noted, and the kernel's action no news? So it is where
+/// the handler is ours. Where ours was not installed any more when a controller was killed, guards
+/// have noted what the program has set since. `(taken, in_force)`: as in [`Signals`].
+fn is_noted(now: &SigAction, noted: &SigAction, handler: u64, signal: u64, (taken, in_force): (u64, u64)) -> bool {
+    now.handler == handler || taken & !in_force & signal != 0 && noted.handler != 0
 }
 
 /// How masks change in which signals become ours.

@@ -207,7 +207,8 @@ impl Follow {
             }
             Err(error) => {
                 if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    let reason = "that one follows it to the program that it executes".to_owned();
+                    let reason =
+                        "another session follows it to the program that it executes, and this one does not".to_owned();
                     session.note(host, &SessionError::Beside { pid: host, reason });
                 }
                 false

@@ -93,7 +93,6 @@ impl Session {
         let stopped = hold::stop(&self.process)?;
         // Another session may have a trap where the library is loaded again, and the handler asks all
         // sessions.
-        let has = |entry: &JournalEntry, at: u64| (entry.site..entry.site + u64::from(entry.len)).contains(&at);
         let is_gone = |trap: &TrapEntry| unloaded.entries.iter().any(|(_, entry)| has(entry, trap.site));
         let forgotten = signals::forget_traps(&stopped, found.private_va, is_gone);
         let retire = |()| unloaded.sites.iter().try_for_each(|site| native::retire_site(&stopped, found, site));
@@ -131,12 +130,16 @@ impl Regions {
         for (index, _) in entries {
             self.head.write(self.entry_off(*index as u64), bytes_of(&JournalEntry::default()))?;
         }
-        let sites: HashSet<u64> = entries.iter().map(|(_, entry)| entry.site).collect();
         let detours: HashSet<u64> = entries.iter().map(|(_, entry)| entry.detour).collect();
-        self.traps.retain(|trap| !sites.contains(&trap.site));
+        self.traps.retain(|trap| !entries.iter().any(|(_, entry)| has(entry, trap.site)));
         self.detours.retain(|detour| !detours.contains(&detour.detour));
         Ok(())
     }
+}
+
+/// Has the patch of a site this byte?
+fn has(entry: &JournalEntry, at: u64) -> bool {
+    (entry.site..entry.site + u64::from(entry.len)).contains(&at)
 }
 
 /// Numbers of the probes of a site that are disabled.

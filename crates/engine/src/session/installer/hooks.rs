@@ -161,8 +161,8 @@ impl Installer {
         let wanted = wanted || hooks.iter().any(|hook| is_guard(hook) || needs_trap(&hook.planned));
         let wanted = wanted || planned.iter().any(needs_trap);
         if let Some(controller) = self.others.ending().filter(|_| wanted) {
-            let reason = format!("the session of process {controller} is giving the signals back: try again");
-            return Err(SessionError::Beside { pid: process.pid(), reason });
+            let reason = format!("wait until process {controller} has ended its session");
+            return Err(SessionError::Overtaken { pid: process.pid(), reason });
         }
         let Some(owner) = self.others.owner().filter(|_| wanted) else { return Ok(()) };
         let (private, owner) = (regions.private, owner.private_va);
