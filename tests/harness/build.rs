@@ -105,6 +105,7 @@ const RECIPES: &[Recipe] = &[
     recipe("stuck", CC, &["stuck.c"]),
     recipe("unanswered", CC, &["unanswered.c"]),
     recipe("crowded", CC, &["crowded.c"]),
+    recipe("tails", &["cc", "-O2", "-g", "-pthread"], &["tails.c"]),
     recipe("copied", CC, &["copied.c"]),
     recipe("deep", CC, &["deep.c"]),
     recipe("stale", CC, &["stale.c"]),

@@ -100,6 +100,39 @@ fn results_of_tail_calls_are_those_of_the_last_function() {
     assert_eq!((value(&report, "@e"), value(&report, "@r"), value(&report, "@sum")), (50, 50, sum), "{}", report.0);
 }
 
+/// Of functions that end by a jump to the next one, some calls are left by `longjmp`. Their stack
+/// slots are those of later calls of the next function itself, which were taken for their ends.
+#[test]
+pub fn calls_that_never_returned_ended_where_they_would_have_jumped_to() {
+    let Some(path) = target("tails") else { return };
+    let path = path.to_str().expect("UTF-8");
+    for way in ["apart", "same", "threads"] {
+        let script = format!(
+            "ur:{path}:first {{ @f = count(); @max = max(latency()); @sum = sum(retval) }}
+             ur:{path}:second {{ @s = count(); @max = max(latency()) }}"
+        );
+        let (output, report) = with_command(&["-v", "-e", &script], &[path, way, "1000"]);
+        let numbers: Vec<u64> = output.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [first, second, unfinished] = numbers[..] else { panic!("{output}") };
+        assert_eq!((value(&report, "@f"), value(&report, "@s")), (first, second), "{way}: {}", report.0);
+        assert!(report.0.stderr.contains(&format!("{unfinished} calls had not returned")), "{way}: {}", report.0);
+        let latencies = with_command(&["funclatency", &format!("{path}:first")], &[path, way, "1000"]).1;
+        assert_eq!(latencies.latencies(), first, "{way}: {}", latencies.0);
+    }
+}
+
+/// Each call of a function that others may jump to looked at all calls that had been left.
+#[test]
+pub fn calls_that_were_left_slowed_down_those_of_another_function() {
+    let Some(path) = target("tails") else { return };
+    let path = path.to_str().expect("UTF-8");
+    let script = format!("ur:{path}:first, ur:{path}:deep {{ @ = max(latency()) }}");
+    let (output, report) = with_command(&["-v", "-e", &script], &[path, "deep", "20000"]);
+    let numbers: Vec<u64> = output.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [before, after] = numbers[..] else { panic!("{output}") };
+    assert!(after < 10 * before + 100, "{before} {after} {}", report.0);
+}
+
 #[test]
 fn calls_that_never_return_are_said_to_be_unfinished() {
     let Some(path) = target("walks") else { return };

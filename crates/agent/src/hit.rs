@@ -3,7 +3,7 @@
 use core::ptr::addr_of_mut;
 
 use sidestep_wire::arch::{GOROUTINE, INSTRUCTION_POINTER, STACK_POINTER};
-use sidestep_wire::{Flow, Hit, ProbeDesc, Regs};
+use sidestep_wire::{Flow, Hit, ProbeDesc, Regs, ShadowEntry};
 
 use crate::arch;
 use crate::memory::{Agent, Thread};
@@ -189,9 +189,15 @@ fn leaves(agent: Agent, thread: Thread, desc: &ProbeDesc, hit: Place, probe: u32
     if let Some(pair) = desc.pair.checked_sub(1) {
         // Else the call began before the probe was there, or in another function that shares the
         // code.
-        let Some(entry) = agent.probe(pair) else { return };
+        let Some(entry) = agent.probe(pair & !(ShadowEntry::JUMPED as u32)) else { return };
+        // SAFETY: an exit is executed with the return address in its place.
+        let ret = unsafe { arch::returns_to(hit.regs(), slot) };
+        if desc.flags & ProbeDesc::JUMP != 0 {
+            return shadow::kept::jumps(agent, thread, slot, pair);
+        }
+        let exit = shadow::kept::Exit { slot, ret, pair, is_shared: desc.flags & ProbeDesc::SHARED != 0 };
         let left = match desc.flags & ProbeDesc::GOROUTINE {
-            0 => shadow::kept::end(agent, thread, slot, pair),
+            0 => shadow::kept::end(agent, thread, &exit),
             _ => goroutine_call(hit, pair, slot).and_then(|call| shadow::goroutines::end(agent, call)),
         };
         let Some(left) = left else { return };

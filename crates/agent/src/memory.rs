@@ -132,6 +132,17 @@ impl Agent {
             .then(|| unsafe { &*(self.private().probes as *const ProbeDesc).add(probe as usize) })
     }
 
+    /// [`ProbeDesc::stacked`] of a probe.
+    #[must_use]
+    pub fn stacked(&self, probe: u32) -> Option<&AtomicU64> {
+        // SAFETY: `new` demands that the descriptions stay mapped, and the number was checked.
+        // Nobody reads or writes the field in another way while there are threads.
+        (u64::from(probe) < self.layout().probes_max).then(|| unsafe {
+            let desc = (self.private().probes as *mut ProbeDesc).add(probe as usize);
+            AtomicU64::from_ptr(core::ptr::addr_of_mut!((*desc).stacked))
+        })
+    }
+
     /// Counts a hit of a probe that could not be handled.
     pub fn count_missed(&self, probe: u32) {
         let layout = self.layout();

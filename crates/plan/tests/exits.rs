@@ -11,7 +11,7 @@ use sidestep_plan::{Exit, ExitKind, Exits, Index, NoExits, Technique, exits, jum
 fn of(source: &str) -> Result<(Vec<(i64, ExitKind)>, bool), NoExits> {
     with(source, |elf, index| {
         let start = elf.symbol("f");
-        exits(index, start).map(|Exits { all, exclusive }| {
+        exits(index, start).map(|Exits { all, exclusive, .. }| {
             (all.iter().map(|exit| (exit.va.since(start), exit.kind)).collect(), exclusive)
         })
     })
@@ -122,8 +122,10 @@ fn results_are_where_the_last_function_returns() {
     let source = function("f", "mov $1,%edi\njmp other") + &function("other", "mov %edi,%eax\nret");
     with(&source, |elf, index| {
         let found = results(index, elf.symbol("f")).expect("returns");
-        assert_eq!((found.all.len(), found.exclusive), (1, false));
+        assert_eq!((found.all.len(), found.exclusive), (1, true));
         assert_eq!(found.all[0].va, elf.symbol("other").plus(Len(2)));
+        assert!(found.foreign.contains(&found.all[0].va));
+        assert_eq!(found.jumps.iter().map(|jump| jump.va).collect::<Vec<_>>(), [elf.symbol("f").plus(Len(5))]);
     });
     with(&function("f", "jmp *(%rdi)"), |elf, index| {
         assert_eq!(results(index, elf.symbol("f")), Err(NoExits::ForeignResult { at: elf.symbol("f") }));

@@ -9,7 +9,7 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in
 /// `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";

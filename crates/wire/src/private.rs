@@ -279,6 +279,16 @@ impl ShadowEntry {
     /// ([`Flow::Exit`]). Such an entry is dead when the word at `slot` is not `ret`, or when the
     /// same probe has a newer entry of the same `slot`.
     pub const KEPT: u64 = 1 << 33;
+    /// Bit of `probe` with [`ShadowEntry::KEPT`], and of [`Call::probe`]: the call has left its
+    /// function by a jump to another one, and ends at an exit of that one. No number of a probe has
+    /// this bit, so that [`ProbeDesc::pair`] can ask for it.
+    pub const JUMPED: u64 = 1 << 31;
+
+    /// The number of the probe.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.probe as u32 & !(Self::JUMPED as u32)
+    }
 }
 
 /// A call that ends at an exit of its function ([`Flow::Exit`]), in the table of the thread that
@@ -292,7 +302,7 @@ pub struct Call {
     /// Address of the stack slot that holds the return address; 0 = the entry is free,
     /// [`Call::BUSY`]. Written last.
     pub slot: u64,
-    /// Number of the probe.
+    /// Number of the probe; [`ShadowEntry::JUMPED`].
     pub probe: u64,
     /// The return address. The call is over when the stack slot holds another word.
     pub ret: u64,
@@ -307,6 +317,12 @@ impl Call {
     /// Neighbouring entries of the table belong to stack slots that are so far apart, in bytes: the
     /// psABI keeps the stack pointer a multiple of 16 at each call.
     pub const DISTANCE: u64 = 16;
+
+    /// The number of the probe.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.probe as u32 & !(ShadowEntry::JUMPED as u32)
+    }
 
     /// The number of the entry for a stack slot.
     ///
@@ -390,12 +406,17 @@ pub struct ProbeDesc {
     /// [`MAX_DROPPED`].
     pub drops: u64,
     /// Of an exit: 1 + the number of the probe that remembers the calls of the function
-    /// ([`Flow::Enter`]); other hits are no returns of it. 0 = each hit is a return.
+    /// ([`Flow::Enter`]); other hits are no returns of it. 0 = each hit is a return. With
+    /// [`ShadowEntry::JUMPED`], only calls that have left the function by a jump end there.
     pub pair: u32,
     /// Of a probe with several sites: 1 + the number of the first of them. 0 = it has one site.
     pub group: u32,
     /// Where the probe can be switched without the others of its site.
     pub switch: HandlerSwitch,
+    /// Of a probe that remembers calls, in units of [`ProbeDesc::STACKED`]: at most so many entries
+    /// of shadow stacks are calls of it. In units of [`ProbeDesc::JUMPED`]: those of them that have
+    /// left by a jump. The agent's.
+    pub stacked: u64,
 }
 
 /// A word in the detour that says where to go on in front of a handler: an address. On arm64 and
@@ -418,6 +439,11 @@ impl ProbeDesc {
     pub const fn is_first(&self, number: u32) -> bool {
         self.group == 0 || self.group == number + 1
     }
+
+    /// Unit of `stacked`.
+    pub const STACKED: u64 = 1;
+    /// Unit of `stacked`: what is less are entries.
+    pub const JUMPED: u64 = 1 << 32;
 
     /// Bit of `flags`: hits are counted at the entry, else at the return.
     pub const COUNT_ENTRY: u32 = 1;
@@ -444,6 +470,11 @@ impl ProbeDesc {
     /// Bit of `flags`: the function is Go's, whose goroutine is in `r14`, and the stack may be
     /// moved while it runs.
     pub const GOROUTINE: u32 = 512;
+    /// Bit of `flags`: an exit to which calls of other functions come, too. A call ends there only
+    /// if it has the same return address.
+    pub const SHARED: u32 = 1024;
+    /// Bit of `flags`: at this exit of the function, a call goes on in another function.
+    pub const JUMP: u32 = 2048;
     /// Bit of `flags`: the probe was taken out for good, while others of its site stay.
     pub const RETIRED: u32 = 128;
 }

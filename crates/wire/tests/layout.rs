@@ -88,9 +88,9 @@ fn private_region() {
     layout!(ShadowEntry: 40, align 8, { slot: 0, ret: 8, time: 16, probe: 24, cookie: 32 });
     layout!(GoroutineCall: 24, align 8, { goroutine: 0, key: 8, cookie: 16 });
     layout!(Call: 32, align 32, { slot: 0, probe: 8, ret: 16, cookie: 24 });
-    layout!(ProbeDesc: 112, align 8, {
+    layout!(ProbeDesc: 120, align 8, {
         flow: 0, hits: 4, flags: 8, older: 12, site: 16, asked: 24, cookie: 32, entry: 40, exit: 48, maxactive: 56,
-        places: 64, drops: 72, pair: 80, group: 84, switch: 88,
+        places: 64, drops: 72, pair: 80, group: 84, switch: 88, stacked: 112,
     });
     layout!(HandlerSwitch: 24, align 8, { word: 0, on: 8, off: 16 });
     layout!(TrapEntry: 16, align 8, { site: 0, detour: 8 });

@@ -78,6 +78,17 @@ impl Call {
         true
     }
 
+    /// Notes that the call has left its function by a jump. `old` is what the entry was; false: it
+    /// has changed.
+    pub fn jump(self, old: &ShadowEntry) -> bool {
+        let probe = old.probe & !ShadowEntry::KEPT;
+        // SAFETY: `new` demands an entry of a table of calls, and those are never unmapped. The
+        // word is aligned. Of another thread's entry only that thread changes the rest.
+        let word = unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).probe)) };
+        let jumped = probe | ShadowEntry::JUMPED;
+        word.compare_exchange(probe, jumped, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Frees the entry if it is that of `slot`.
     #[inline(always)]
     pub fn clear(self, slot: u64) -> bool {

@@ -88,6 +88,16 @@ impl Entry {
         unsafe { addr_of_mut!((*self.0).probe).write_volatile(probe) }
     }
 
+    /// Notes that a call has left its function by a jump. `old` is what the entry was; false: it has
+    /// changed.
+    pub fn jump(self, old: &ShadowEntry) -> bool {
+        // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped. The word
+        // is aligned.
+        let word = unsafe { AtomicU64::from_ptr(addr_of_mut!((*self.0).probe)) };
+        let jumped = old.probe | ShadowEntry::JUMPED;
+        word.compare_exchange(old.probe, jumped, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Declares the entry dead if it still is the one of `slot`.
     #[inline(always)]
     pub fn kill(self, slot: u64) -> bool {

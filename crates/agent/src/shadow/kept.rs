@@ -11,9 +11,10 @@
 
 use core::sync::atomic::Ordering;
 
-use sidestep_wire::{Call as Fields, ShadowEntry};
+use sidestep_wire::{Call as Fields, ProbeDesc, ShadowEntry};
 
-use super::{Entry, SEARCHES, Stack, drop_copy, drop_dead_top, drop_top, is_alive, len, reserve, trim};
+use super::{Entry, SEARCHES, Stack, drop_copy, drop_dead_top, drop_top, is_alive, is_watched, len, reserve, trim};
+use crate::arch;
 use crate::memory::{Agent, Call, Thread};
 
 /// Remembers a call that will return to `ret`. `slot` is the stack pointer at its entry, where the
@@ -39,7 +40,7 @@ pub fn remember(agent: Agent, thread: Thread, slot: u64, ret: u64, probe: u32, c
 fn take_over(agent: Agent, call: Call, new: &ShadowEntry) -> bool {
     let slot = call.slot();
     let Some(found) = (slot != Fields::BUSY).then(|| call.read(slot)).flatten() else { return false };
-    let is_former = slot == new.slot && found.probe == new.probe;
+    let is_former = slot == new.slot && found.number() == new.number();
     (slot == 0 || is_former || !is_alive(agent, &found)) && call.replace(slot, new)
 }
 
@@ -47,9 +48,14 @@ fn take_over(agent: Agent, call: Call, new: &ShadowEntry) -> bool {
 #[cold]
 #[inline(never)]
 fn push(agent: Agent, thread: Thread, entry: &ShadowEntry) -> bool {
-    drop_former(thread, entry);
+    drop_former(agent, thread, entry);
+    // Before the entry is there: the number may be too large, never too small.
+    add(agent, entry.number(), ProbeDesc::STACKED);
     loop {
-        let Some((stack, index)) = reserve(agent, thread) else { return false };
+        let Some((stack, index)) = reserve(agent, thread) else {
+            forget(agent, entry);
+            return false;
+        };
         if !stack.entry(index).write(entry) {
             continue; // a handler left something there
         }
@@ -61,13 +67,56 @@ fn push(agent: Agent, thread: Thread, entry: &ShadowEntry) -> bool {
     }
 }
 
-/// Takes the newest call of a probe with this slot from whatever thread remembers it. Gives what
-/// the program of the entry left.
+/// An exit that a thread has come to.
+#[derive(Clone, Copy)]
+pub struct Exit {
+    /// Where the return address is: the stack pointer.
+    pub slot: u64,
+    /// The return address.
+    pub ret: u64,
+    /// [`sidestep_wire::ProbeDesc::pair`], less one.
+    pub pair: u32,
+    /// [`sidestep_wire::ProbeDesc::SHARED`].
+    pub is_shared: bool,
+}
+
+impl Exit {
+    /// Is it in another function than that of the probe? A call comes there by a jump.
+    #[inline(always)]
+    fn is_foreign(&self) -> bool {
+        self.pair & ShadowEntry::JUMPED as u32 != 0
+    }
+
+    #[inline(always)]
+    fn probe(&self) -> u32 {
+        self.pair & !(ShadowEntry::JUMPED as u32)
+    }
+
+    /// Does a call that has this slot end here? One that an exception or `longjmp` has left may
+    /// have it, too, if somebody else has called the function of this exit.
+    #[inline(always)]
+    fn ends(&self, agent: Agent, entry: &ShadowEntry) -> bool {
+        entry.probe & !ShadowEntry::JUMPED == key(self.probe())
+            && (!self.is_foreign() || entry.probe & ShadowEntry::JUMPED != 0)
+            && (!self.is_shared || entry.ret == self.ret || is_replaced(agent, entry.ret, self.ret))
+    }
+}
+
+/// One of two return addresses of one call was replaced, and may stand for the other.
+#[cold]
+#[inline(never)]
+fn is_replaced(agent: Agent, first: u64, second: u64) -> bool {
+    !arch::LINKS && (is_watched(agent, first) || is_watched(agent, second))
+}
+
+/// Takes the newest call of a probe that ends at this exit from whatever thread remembers it. Gives
+/// what the program of the entry left.
 #[inline(always)]
-pub fn end(agent: Agent, thread: Thread, slot: u64, probe: u32) -> Option<u64> {
+pub fn end(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
+    let slot = exit.slot;
     if !have_moved(agent) {
         let call = thread.call(slot);
-        if let Some(entry) = call.read(slot).filter(|entry| entry.probe == key(probe)) {
+        if let Some(entry) = call.read(slot).filter(|entry| exit.ends(agent, entry)) {
             if call.clear(slot) {
                 return Some(entry.cookie);
             }
@@ -76,55 +125,108 @@ pub fn end(agent: Agent, thread: Thread, slot: u64, probe: u32) -> Option<u64> {
         let used = stack.len(thread);
         if used != 0 {
             let top = stack.entry(used - 1);
-            if let Some(entry) = top.read(slot).filter(|entry| entry.probe == key(probe)) {
+            if let Some(entry) = top.read(slot).filter(|entry| exit.ends(agent, entry)) {
                 if top.kill(slot) {
                     if thread.shadow() == stack.base {
                         drop_top(thread, stack, used);
                     } else {
                         drop_copy(thread, &entry);
                     }
+                    forget(agent, &entry);
                     return Some(entry.cookie);
                 }
             }
         }
     }
-    end_anywhere(agent, thread, slot, probe)
+    end_anywhere(agent, thread, exit)
 }
 
 #[cold]
 #[inline(never)]
-fn end_anywhere(agent: Agent, thread: Thread, slot: u64, probe: u32) -> Option<u64> {
+fn end_anywhere(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
+    let slot = exit.slot;
+    let ends = |entry: &ShadowEntry| exit.ends(agent, entry);
     // A miss is repeated: another thread may have made room during the search.
     for _ in 0..SEARCHES {
-        let own = find(thread, slot, probe);
-        let (at, entry, is_own) = match own {
-            Some((at, entry)) if !have_moved(agent) => (at, entry, true),
-            _ => match (own, find_elsewhere(agent, thread, slot, probe)) {
-                (own, Some((at, entry))) if own.is_none_or(|(_, own)| own.time < entry.time) => (at, entry, false),
-                (Some((at, entry)), _) => (at, entry, true),
-                _ => return None,
-            },
-        };
+        // Functions that others jump to are mostly called. These calls end here, too, and must not
+        // look at all that shadow stacks have.
+        let least = if exit.is_foreign() { ProbeDesc::JUMPED } else { ProbeDesc::STACKED };
+        let stacks = agent.stacked(exit.probe()).is_none_or(|n| n.load(Ordering::Acquire) >= least);
+        let (at, entry, is_own) = find_anywhere(agent, thread, slot, &ends, stacks)?;
+        if is_own && !at.forget(slot) {
+            continue;
+        }
         if !is_own {
             agent.table().migrated().store(1, Ordering::Relaxed);
             at.forget_foreign(slot);
-            return Some(entry.cookie);
         }
-        if at.forget(slot) {
-            if let At::Stack(_) = at {
+        if let At::Stack(_) = at {
+            if is_own {
                 drop_copy(thread, &entry);
                 drop_dead_top(agent, thread);
             }
-            return Some(entry.cookie);
+            forget(agent, &entry);
         }
+        return Some(entry.cookie);
     }
     None
+}
+
+/// A call of a probe leaves the function by a jump to another one, where it goes on: from now on it
+/// ends at exits of that one ([`Exit::is_foreign`]).
+pub fn jumps(agent: Agent, thread: Thread, slot: u64, probe: u32) {
+    let is_wanted = |entry: &ShadowEntry| entry.probe & !ShadowEntry::JUMPED == key(probe);
+    // Once more to see that it was done: a signal handler may have copied the entry meanwhile.
+    for _ in 0..=SEARCHES {
+        let call = thread.call(slot);
+        let tabled = call.read(slot).filter(|entry| !have_moved(agent) && is_wanted(entry));
+        let found = match tabled {
+            Some(entry) => Some((At::Table(call), entry, true)),
+            None => find_anywhere(agent, thread, slot, &is_wanted, true),
+        };
+        let Some((at, entry, is_own)) = found else { return };
+        if entry.probe & ShadowEntry::JUMPED != 0 {
+            return;
+        }
+        if !is_own {
+            agent.table().migrated().store(1, Ordering::Relaxed);
+        }
+        match at {
+            At::Table(call) => {
+                if call.jump(&entry) {
+                    return;
+                }
+            }
+            At::Stack(at) => {
+                add(agent, probe, ProbeDesc::JUMPED);
+                if !at.jump(&entry) {
+                    add(agent, probe, ProbeDesc::JUMPED.wrapping_neg());
+                }
+            }
+        }
+    }
+}
+
+/// The call of an entry of a shadow stack has ended. Where an entry is dropped as a dead one, nobody
+/// knows whether a copy was dropped before: the number stays too large.
+fn forget(agent: Agent, entry: &ShadowEntry) {
+    let jumped = if entry.probe & ShadowEntry::JUMPED != 0 { ProbeDesc::JUMPED } else { 0 };
+    add(agent, entry.number(), (ProbeDesc::STACKED + jumped).wrapping_neg());
+}
+
+/// Adds to [`ProbeDesc::stacked`].
+fn add(agent: Agent, probe: u32, count: u64) {
+    if let Some(stacked) = agent.stacked(probe) {
+        stacked.fetch_add(count, Ordering::AcqRel);
+    }
 }
 
 /// Does any thread remember a call of a probe with this slot?
 #[cold]
 pub fn is_remembered(agent: Agent, slot: u64, probe: u32) -> bool {
-    (0..agent.threads()).filter_map(|i| agent.thread(i)).any(|thread| find(thread, slot, probe).is_some())
+    let is_wanted = |entry: &ShadowEntry| entry.probe & !ShadowEntry::JUMPED == key(probe);
+    let threads = (0..agent.threads()).filter_map(|i| agent.thread(i));
+    threads.into_iter().any(|thread| find(thread, slot, &is_wanted, true).is_some())
 }
 
 /// Where a call is remembered.
@@ -150,15 +252,42 @@ impl At {
     }
 }
 
+/// Which calls are looked for.
+type Wanted<'w> = &'w dyn Fn(&ShadowEntry) -> bool;
+
+/// The newest call with this slot, and whether it is in this thread's own memory. `stacks`: shadow
+/// stacks are looked through, too.
+fn find_anywhere(
+    agent: Agent,
+    thread: Thread,
+    slot: u64,
+    is_wanted: Wanted<'_>,
+    stacks: bool,
+) -> Option<(At, ShadowEntry, bool)> {
+    let own = find(thread, slot, is_wanted, stacks);
+    if let Some((at, entry)) = own.filter(|_| !have_moved(agent)) {
+        return Some((at, entry, true));
+    }
+    let others = (0..agent.threads()).filter_map(|i| agent.thread(i)).filter(|other| *other != thread);
+    let elsewhere = others.filter_map(|other| find(other, slot, is_wanted, stacks));
+    match (own, elsewhere.max_by_key(|(_, entry)| entry.time)) {
+        (own, Some((at, entry))) if own.is_none_or(|(_, own)| own.time < entry.time) => Some((at, entry, false)),
+        (own, _) => own.map(|(at, entry)| (at, entry, true)),
+    }
+}
+
 /// The newest call that a thread remembers. Since calls have moved, no new ones are in the table.
-fn find(thread: Thread, slot: u64, probe: u32) -> Option<(At, ShadowEntry)> {
-    let is_wanted = |entry: &ShadowEntry| entry.probe == key(probe);
+fn find(thread: Thread, slot: u64, is_wanted: Wanted<'_>, stacks: bool) -> Option<(At, ShadowEntry)> {
     let call = thread.call(slot);
     let tabled = call.read(slot).filter(is_wanted).map(|entry| (At::Table(call), entry));
+    if !stacks {
+        return tabled;
+    }
     loop {
         let stack = Stack::of(thread);
         let newest_first = (0..stack.len(thread)).rev().map(|index| stack.entry(index));
-        for at in newest_first {
+        // Of the others only the slot is read: there may be many of them.
+        for at in newest_first.filter(|at| at.stack_slot() == slot) {
             if let Some(entry) = at.read(slot).filter(is_wanted) {
                 // Of two calls without a time, the one in the table is the newer one: as long as it
                 // was alive, none was pushed.
@@ -174,19 +303,16 @@ fn find(thread: Thread, slot: u64, probe: u32) -> Option<(At, ShadowEntry)> {
     }
 }
 
-fn find_elsewhere(agent: Agent, not: Thread, slot: u64, probe: u32) -> Option<(At, ShadowEntry)> {
-    let others = (0..agent.threads()).filter_map(|i| agent.thread(i)).filter(|other| *other != not);
-    others.filter_map(|other| find(other, slot, probe)).max_by_key(|(_, entry)| entry.time)
-}
-
 /// The function was entered anew with the slot of a call that is still at the top: the former one
 /// has ended in another way.
-fn drop_former(thread: Thread, new: &ShadowEntry) {
+fn drop_former(agent: Agent, thread: Thread, new: &ShadowEntry) {
     let stack = Stack::of(thread);
     let Some(index) = stack.len(thread).checked_sub(1) else { return };
     let top = stack.entry(index);
-    if top.read(new.slot).is_some_and(|entry| entry.probe == new.probe) {
-        top.kill(new.slot);
+    if let Some(former) = top.read(new.slot).filter(|entry| entry.probe & !ShadowEntry::JUMPED == new.probe) {
+        if top.kill(new.slot) {
+            forget(agent, &former);
+        }
         trim(thread);
     }
 }
@@ -194,7 +320,8 @@ fn drop_former(thread: Thread, new: &ShadowEntry) {
 #[cold]
 #[inline(never)]
 fn is_there(thread: Thread, entry: &ShadowEntry) -> bool {
-    find(thread, entry.slot, entry.probe as u32).is_some_and(|(_, found)| found == *entry)
+    let is_wanted = |found: &ShadowEntry| found.probe & !ShadowEntry::JUMPED == entry.probe;
+    find(thread, entry.slot, &is_wanted, true).is_some_and(|(_, found)| found == *entry)
 }
 
 fn key(probe: u32) -> u64 {

@@ -81,7 +81,8 @@ fn is_reused(agent: Agent, stack: Stack, index: u64, used: u64, entry: &ShadowEn
         let kept = entry.probe & ShadowEntry::KEPT != 0;
         // Several probes may remember one call: all of them have found the same return address.
         let same_call = kept && newer.ret == entry.ret;
-        kept && newer.probe == entry.probe || !same_call && !is_watched(agent, newer.ret)
+        kept && newer.probe & !ShadowEntry::JUMPED == entry.probe & !ShadowEntry::JUMPED
+            || !same_call && !is_watched(agent, newer.ret)
     };
     (index + 1..end).any(|newer| stack.entry(newer).read(entry.slot).is_some_and(ends))
 }

@@ -47,7 +47,7 @@ pub(crate) fn forget(process: &Process, found: &Found, numbers: &HashSet<u32>) -
 fn remembered(process: &Process, found: &Found, numbers: &HashSet<u32>) -> Result<Vec<Va>, SessionError> {
     let mut all = Vec::new();
     for (at, entry) in shadow_entries(process, found.private_va)? {
-        if entry.probe & ShadowEntry::KEPT != 0 && numbers.contains(&(entry.probe as u32)) {
+        if entry.probe & ShadowEntry::KEPT != 0 && numbers.contains(&entry.number()) {
             all.push(Va(at.0.wrapping_add(offset_of!(ShadowEntry, slot) as u64)));
         }
     }
@@ -57,7 +57,7 @@ fn remembered(process: &Process, found: &Found, numbers: &HashSet<u32>) -> Resul
     for at in state_addresses(process, found.private_va)? {
         let table = at.0.wrapping_add(CALLS_OFF as u64);
         for (index, call) in read_array::<Call>(process, Va(table), CALLS as u64)?.iter().enumerate() {
-            if call.slot > Call::BUSY && numbers.contains(&(call.probe as u32)) {
+            if call.slot > Call::BUSY && numbers.contains(&call.number()) {
                 add(table, index, size_of::<Call>(), offset_of!(Call, slot));
             }
         }

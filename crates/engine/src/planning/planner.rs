@@ -12,7 +12,7 @@ use sidestep_plan::{
 use crate::planning::placement::There;
 use crate::planning::surroundings::ObjectRoom;
 use crate::planning::{Planned, REGION_MAX, Returns, Wish, plan_for_good};
-use crate::programs::Part;
+use crate::programs::{Ends, Part};
 use crate::refusal::{RefusalReason, Unproven};
 use crate::resolve::Match;
 
@@ -38,6 +38,9 @@ pub(crate) struct Planner<'p, 'i, 'a, 'r> {
 
 /// An exit or a jump to it, with its plan, and how many displaced instructions come before it.
 type Way = (Va, Plan, usize);
+
+/// Exits with their plans.
+type Ways = Vec<(Exit, Vec<Way>)>;
 
 impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
     /// Nothing is planned yet.
@@ -106,25 +109,56 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
 
     /// The plans of all exits of a function. The jump of one may need the bytes of another exit:
     /// that one is planned first then.
-    fn all_ways_out(&mut self, mut exits: Vec<Exit>, trap_only: bool) -> Result<Vec<Way>, Reason> {
+    fn all_ways_out(&mut self, mut exits: Vec<Exit>, trap_only: bool) -> Result<Ways, Reason> {
         let mut moved = BTreeSet::new();
         loop {
             self.new.clear();
             let claimed = self.room.claimed();
-            let ways = exits.iter().map(|exit| self.ways_out(*exit, trap_only).map_err(|reason| (*exit, reason)));
-            let (exit, reason) = match ways.collect::<Result<Vec<_>, _>>() {
-                Ok(ways) => return Ok(ways.concat()),
+            let way = |exit: &Exit| match self.ways_out(*exit, trap_only) {
+                Ok(ways) => Ok((*exit, ways)),
+                Err(reason) => Err((*exit, reason)),
+            };
+            let (exit, reason) = match exits.iter().map(way).collect() {
+                Ok(ways) => return Ok(ways),
                 Err(why) => why,
             };
-            for site in self.new.drain(..) {
-                self.sites.remove(&site);
-            }
-            self.room.release_since(claimed);
+            self.forget_new(claimed);
             if !moved.insert(exit.va) {
                 return Err(reason);
             }
             exits.sort_by_key(|other| other.va != exit.va);
         }
+    }
+
+    /// Forgets the plans of exits since the last call of [`Planner::all_ways_out`].
+    fn forget_new(&mut self, claimed: usize) {
+        for site in self.new.drain(..) {
+            self.sites.remove(&site);
+        }
+        self.room.release_since(claimed);
+    }
+
+    /// The plans of the jumps by which calls of a function go on in others. `None`: these are not
+    /// worth a trap, nor that other sessions keep away from a short function. The exits of the
+    /// others go by the return address alone then.
+    fn jumps(&mut self, entry: Va, jumps: &[Exit], trap_only: bool) -> Option<Vec<Way>> {
+        let claimed = self.room.claimed();
+        let ways = self.all_ways_out(jumps.to_vec(), trap_only).ok()?;
+        let ways: Vec<Way> = ways.into_iter().flat_map(|(_, ways)| ways).collect();
+        let site = site_of(self.index, entry, (self.placement)(entry)).unwrap_or(entry);
+        let in_entry = |(at, plan, _): &Way| plan.site <= site && site <= *at;
+        let is_good = |way: &Way| {
+            let (_, plan, before) = way;
+            let is_fast = trap_only || plan.technique != Technique::Trap;
+            let is_short = plan.isa.bits() == 32 && in_entry(way);
+            is_fast && !is_short && self.beside(plan, *before).is_none()
+        };
+        // A call is hardly left between an entry and a jump with which it is displaced.
+        if ways.iter().all(is_good) && !ways.iter().all(in_entry) {
+            return Some(ways);
+        }
+        self.forget_new(claimed);
+        None
     }
 
     /// The sites of a probe: one, or with returns the exits of the function, and the entry if that
@@ -215,7 +249,7 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             Returns { entry: true, .. } => results(index, va).or_else(|_| exits(index, va)),
             _ => exits(index, va),
         }?;
-        let paired = returns.entry || !found.exclusive;
+        let paired = returns.entry || !found.exclusive || !found.foreign.is_empty();
         let is_go = index.code().go && matched.object.is_go_code(va);
         let goroutine = is_go && go_call(index, va) == Ok(GoCall::ByGoroutine);
         let site = |plan: Plan, at: Va, part: Part| Planned {
@@ -238,7 +272,16 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             all.push(site(plan, va, Part::Enter));
         }
         let ways = self.all_ways_out(found.all, trap_only)?;
-        for (exit_at, plan, before) in ways {
+        // Goroutines are told apart in another way.
+        let jumps = if is_go || found.jumps.is_empty() { None } else { self.jumps(va, &found.jumps, trap_only) };
+        let ends = |exit: Exit| match found.foreign.contains(&exit.va) {
+            _ if is_go => Ends::Own,
+            true if jumps.is_some() => Ends::Jumped,
+            false if found.exclusive => Ends::Own,
+            _ => Ends::Shared,
+        };
+        let ways = ways.into_iter().flat_map(|(exit, ways)| ways.into_iter().map(move |way| (exit, way)));
+        for (exit, (exit_at, plan, before)) in ways {
             // Functions of a few bytes are common in 32-bit code. A handler in the detour of the
             // entry keeps all other sessions away from the function, and nothing that looks at the
             // stack runs in so few instructions. So a replaced return address is better there.
@@ -251,7 +294,10 @@ impl<'p, 'i, 'a, 'r> Planner<'p, 'i, 'a, 'r> {
             if let Some(reason) = self.beside(&plan, before) {
                 return Err(reason);
             }
-            all.push(site(plan, exit_at, Part::Exit { before, paired }));
+            all.push(site(plan, exit_at, Part::Exit { before, paired, ends: ends(exit) }));
+        }
+        for (at, plan, before) in jumps.into_iter().flatten() {
+            all.push(site(plan, at, Part::Exit { before, paired, ends: Ends::Not }));
         }
         Ok(all)
     }

@@ -12,7 +12,7 @@ use crate::error::SessionError;
 use crate::planning::placement::There;
 use crate::planning::surroundings::{self, Surroundings};
 use crate::planning::{Planned, Returns, Wish, plan_all};
-use crate::programs::Part;
+use crate::programs::{Ends, Part};
 use crate::refusal::Refusal;
 use crate::resolve;
 use crate::resolve::objects::Objects;
@@ -138,7 +138,7 @@ fn returns_of(planned: Vec<Planned>) -> HashMap<Whose, explain::Returns> {
                 let why = p.unproven.map_or(String::new(), |why| why.to_string());
                 all.insert(whose_of(&p.matched, p.of), explain::Returns::ByAddress { why });
             }
-            (Part::Enter, _) | (_, Err(_)) => {}
+            (Part::Enter | Part::Exit { ends: Ends::Not, .. }, _) | (_, Err(_)) => {}
             (Part::Exit { before, .. }, Ok(plan)) => {
                 let asked = plan.displaced.get(before).map_or(plan.asked, |insn| insn.va);
                 let entry = all.entry(whose_of(&p.matched, p.of)).or_insert(explain::Returns::AtExits(Vec::new()));

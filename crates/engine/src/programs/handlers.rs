@@ -10,7 +10,7 @@ use sidestep_plan::thunk::{self, Side};
 use sidestep_sys::arch::ISA;
 use sidestep_wire::{Flow, ProbeDesc};
 
-use super::{Compiled, Part, Programs, Replaces};
+use super::{Compiled, Ends, Part, Programs, Replaces};
 use crate::api::Action;
 
 impl Programs {
@@ -51,6 +51,11 @@ impl Programs {
         if action.entry.is_some() || action.exit.is_none() || *part == Part::Enter {
             flags |= ProbeDesc::COUNT_ENTRY;
         }
+        match part {
+            Part::Exit { ends: Ends::Shared | Ends::Jumped, .. } => flags |= ProbeDesc::SHARED,
+            Part::Exit { ends: Ends::Not, .. } => flags |= ProbeDesc::JUMP,
+            _ => {}
+        }
         if exclusive {
             flags |= ProbeDesc::EXCLUSIVE;
         }
@@ -62,6 +67,7 @@ impl Programs {
             Part::Whole if action.exit.is_none() => (Flow::Entry, action.entry, None),
             Part::Whole => (Flow::Return, action.entry, action.exit),
             Part::Enter => (Flow::Enter, action.entry, None),
+            Part::Exit { ends: Ends::Not, .. } => (Flow::Exit, None, None),
             Part::Exit { .. } => (Flow::Exit, None, action.exit),
         };
         let (entry, exit) = (code(entry), code(exit));
@@ -82,7 +88,10 @@ impl Programs {
             Part::Enter if action.maxactive != 0 => return Handler::Agent { probe: number },
             Part::Enter => return Handler::Enter { probe: number, program: action.entry.unwrap_or(last) },
             Part::Whole => action.entry,
-            Part::Exit { before, paired } => {
+            Part::Exit { before, ends: Ends::Not, .. } => {
+                return Handler::Exit { before: *before, run: AtExit::Jump { probe: number, program: last } };
+            }
+            Part::Exit { before, paired, .. } => {
                 let run = match action.exit {
                     Some(program) if *paired && action.maxactive == 0 => AtExit::Leave { probe: number, program },
                     _ => {

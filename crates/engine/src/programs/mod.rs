@@ -27,7 +27,7 @@ use crate::error::SessionError;
 use crate::memory::layout::{Layout, MapPlace};
 use context::context;
 pub(crate) use context::{changed_registers, context_at_entry, uses_result};
-pub(crate) use part::Part;
+pub(crate) use part::{Ends, Part};
 
 /// Functions begin on their own half cache line.
 const ALIGN: usize = 16;

@@ -154,11 +154,11 @@ fn idle(
     for at in state_addresses(process, found.private_va)? {
         let calls = read_array::<Call>(process, at.offset(CALLS_OFF as i64), CALLS as u64)?;
         let calls = calls.iter().filter(|call| call.slot > Call::BUSY && goes_on(call.slot, call.ret));
-        numbers.extend(calls.map(|call| call.probe as u32));
+        numbers.extend(calls.map(Call::number));
     }
     let stays = |entry: &ShadowEntry| entry.probe & ShadowEntry::KEPT == 0 || goes_on(entry.slot, entry.ret);
     let watched = shadow_entries(process, found.private_va)?;
-    numbers.extend(watched.iter().filter(|(_, entry)| stays(entry)).map(|(_, entry)| entry.probe as u32));
+    numbers.extend(watched.iter().filter(|(_, entry)| stays(entry)).map(|(_, entry)| entry.number()));
     numbers.extend(native::busy(process, found)?.iter().map(|hit| hit.number as u32));
     for (idle, addition) in idle.iter_mut().zip(gone) {
         *idle &= !addition.numbers.iter().any(|number| numbers.contains(number));

@@ -89,6 +89,7 @@ impl Handler {
         match self {
             Handler::Enter { program, .. } => Some((Side::Enter, *program)),
             Handler::Exit { run: AtExit::Leave { program, .. }, .. } => Some((Side::Leave, *program)),
+            Handler::Exit { run: AtExit::Jump { program, .. }, .. } => Some((Side::Jump, *program)),
             _ => None,
         }
     }
@@ -125,7 +126,10 @@ impl Handler {
                 program.probe
             }
             Handler::Exit { run: AtExit::Program(program), .. } => program.probe,
-            Handler::Exit { run: AtExit::Agent { probe } | AtExit::Leave { probe, .. }, .. } => *probe,
+            Handler::Exit {
+                run: AtExit::Agent { probe } | AtExit::Leave { probe, .. } | AtExit::Jump { probe, .. },
+                ..
+            } => *probe,
             Handler::Enter { probe, .. } => *probe,
             Handler::Agent { probe } | Handler::Return { probe } | Handler::Guard { probe, .. } => *probe,
         }
@@ -144,6 +148,13 @@ pub enum AtExit {
         /// Number of the probe.
         probe: u32,
         /// Number of the program that runs.
+        program: usize,
+    },
+    /// A call that [`Handler::Enter`] has remembered goes on in another function.
+    Jump {
+        /// Number of the probe.
+        probe: u32,
+        /// Number of a program that does nothing.
         program: usize,
     },
     /// The agent's hit function, which knows what is different.

@@ -177,6 +177,8 @@ pub enum Side {
     Enter,
     /// The function is about to return: the call is forgotten, and the program runs.
     Leave,
+    /// The function is about to jump to another one, where the call ends. No program runs.
+    Jump,
 }
 
 /// A program as thunks call it.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sidestep_isa::{Len, Va};
 use sidestep_plan::handler::Handler;
 use sidestep_sys::Process;
-use sidestep_wire::{Flow, MapKind, ProbeDesc};
+use sidestep_wire::{Flow, MapKind, ProbeDesc, ShadowEntry};
 
 use super::Installer;
 use super::arguments::Completed;
@@ -18,7 +18,7 @@ use crate::memory::layout::{PAGE, round};
 use crate::patch::install::{self, Job, Outcome};
 use crate::patch::toggle;
 use crate::planning::Planned;
-use crate::programs::Part;
+use crate::programs::{Ends, Part};
 use crate::resolve::Match;
 use crate::session::registry::Whose;
 use crate::target::hold::Hold;
@@ -148,8 +148,10 @@ impl Installer {
             if p.part != Part::Whole {
                 let first = *firsts.entry(whole(&p)).or_insert(number);
                 desc.group = first + 1;
-                if matches!(p.part, Part::Exit { paired: true, .. }) {
-                    desc.pair = first + 1;
+                match p.part {
+                    Part::Exit { ends: Ends::Jumped, .. } => desc.pair = (first | ShadowEntry::JUMPED as u32) + 1,
+                    Part::Exit { paired: true, .. } => desc.pair = first + 1,
+                    _ => {}
                 }
             }
             work.descs.extend(describe(&work.jobs, &p, desc));

@@ -53,10 +53,15 @@ pub enum ExitKind {
 pub struct Exits {
     /// By address; one at least.
     pub all: Vec<Exit>,
-    /// Nobody comes to an exit but through the entry of the function: a hit there is a return of
-    /// the function. Else others share some of its code, and which function ends is known only from
-    /// the entry of the call.
+    /// Nobody comes to an exit of the function's own but through its entry: a hit there is a return
+    /// of the function. Else others share some of its code, and which function ends is known only
+    /// from the entry of the call.
     pub exclusive: bool,
+    /// Those of [`Exits::all`] that are returns of other functions alone ([`results`]).
+    pub foreign: BTreeSet<Va>,
+    /// Where a call goes on in another function, to end at one of [`Exits::foreign`]: the jumps of
+    /// the function itself. Each path from the entry to such an exit passes one of them last.
+    pub jumps: Vec<Exit>,
 }
 
 impl Exits {
@@ -84,7 +89,7 @@ pub fn exits(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
         return Err(NoExits::NeverReturns);
     }
     let all = walk.exits.iter().map(|(va, kind)| Exit { va: *va, kind: *kind }).collect();
-    Ok(Exits { all, exclusive: walk.is_exclusive() })
+    Ok(Exits { all, exclusive: walk.is_exclusive(), foreign: BTreeSet::new(), jumps: Vec::new() })
 }
 
 /// Finds where the result of the function that starts at `entry` is known: its returns, and those
@@ -98,6 +103,8 @@ pub fn results(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
     if !found.has_tail_calls() {
         return Ok(found);
     }
+    let own: Vec<Exit> = found.all.clone();
+    let is_own = |va: &Va| own.iter().any(|exit| exit.va == *va);
     let (mut returns, mut done, mut todo) = (BTreeMap::new(), BTreeSet::from([entry]), found.all);
     while let Some(exit) = todo.pop() {
         let to = match exit.kind {
@@ -120,7 +127,11 @@ pub fn results(index: &Index<'_>, entry: Va) -> Result<Exits, NoExits> {
     if returns.is_empty() {
         return Err(NoExits::NeverReturns);
     }
-    found = Exits { all: returns.into_values().collect(), exclusive: false };
+    let foreign: BTreeSet<Va> = returns.keys().copied().filter(|va| !is_own(va)).collect();
+    let is_jump = |exit: &Exit| !foreign.is_empty() && !matches!(exit.kind, ExitKind::Return { .. });
+    let jumps = own.iter().copied().filter(is_jump).collect();
+    // Of the function's own returns, `exclusive` still says who comes there.
+    found = Exits { all: returns.into_values().collect(), foreign, jumps, ..found };
     Ok(found)
 }
 

@@ -68,6 +68,7 @@ impl Around<'_> {
                 self.unless_taken(asm, next, over);
                 match run {
                     AtExit::Leave { probe, program } => call(asm, *probe, self.thunks.end(Side::Leave, *program))?,
+                    AtExit::Jump { probe, program } => call(asm, *probe, self.thunks.end(Side::Jump, *program))?,
                     AtExit::Agent { probe } => call(asm, *probe, self.thunks.agent)?,
                     AtExit::Program(program) => {
                         let thunk = thunk_of(program, self.thunks)?;

@@ -52,6 +52,9 @@ impl Around<'_> {
                     AtExit::Leave { probe, program } => {
                         call(asm, *probe, thunks.end(Side::Leave, *program), Place::Inside)?;
                     }
+                    AtExit::Jump { probe, program } => {
+                        call(asm, *probe, thunks.end(Side::Jump, *program), Place::Inside)?;
+                    }
                     AtExit::Agent { probe } => call(asm, *probe, thunks.agent, Place::Inside)?,
                     AtExit::Program(program) => {
                         let (thunk, live) = (thunk_of(program, thunks)?, Dead::default());

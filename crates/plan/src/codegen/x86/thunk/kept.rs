@@ -14,7 +14,7 @@ use sidestep_isa::{Isa, RegisterSet, Va};
 use sidestep_wire::arch::x86::Hit;
 use sidestep_wire::lookup::LookupTable;
 use sidestep_wire::private::{CALLS, CALLS_OFF};
-use sidestep_wire::{Call, ProbeDesc};
+use sidestep_wire::{Call, ProbeDesc, ShadowEntry};
 
 use super::{ENTRY_STATE, RED_ZONE, frame};
 use crate::codegen::thunk::{End, Env, Place, Places, Side};
@@ -49,13 +49,14 @@ pub(super) fn emit(asm: &mut Asm, env: &Env, end: &End, agent: Places) -> Places
         match end.side {
             Side::Enter => parts.enter(asm, env, agent.at(place)),
             Side::Leave => parts.leave(asm, env, agent.at(place)),
+            Side::Jump => parts.jump(asm, env, agent.at(place)),
         }
         asm.align(16);
         at
     };
     match end.side {
         Side::Enter => Places { entry: at(Place::Entry), bare: at(Place::Bare), ..agent },
-        Side::Leave => Places { inside: at(Place::Inside), ..agent },
+        Side::Leave | Side::Jump => Places { inside: at(Place::Inside), ..agent },
     }
 }
 
@@ -81,13 +82,13 @@ impl Parts {
             Side::Leave if Context(end.program.facts.context_written).has_cookie(Isa::X64) => return None,
             // That of the exit is not that of the return.
             Side::Leave if context.has_sp(Isa::X64) => return None,
-            Side::Enter | Side::Leave => {}
+            Side::Enter | Side::Leave | Side::Jump => {}
         }
         // All probes of a slab share the code.
         let native = Native { attach_cookie: None, func_ip: None, ..env.native };
         let (own, cells) = match end.side {
             Side::Enter => (COOKIE.bit(), None),
-            Side::Leave => (COOKIE.bit() | CELLS.bit(), Some(CELLS)),
+            Side::Leave | Side::Jump => (COOKIE.bit() | CELLS.bit(), Some(CELLS)),
         };
         if context.has_ip(Isa::X64) || reads & own != 0 {
             return None;
@@ -144,17 +145,11 @@ impl Parts {
         let slow = asm.label();
         self.saved.save(asm);
         find_state(asm, env, slow);
-        self.find_call(asm);
-        asm.cmp_mem(CALL, call!(slot), SLOT);
-        asm.jcc(Cond::Ne, slow);
-        // `pair` is one more than the number of the probe.
-        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
-        asm.imul_imm(Reg::Rax, Reg::Rax, size_of::<ProbeDesc>() as i32);
-        asm.mov_imm64(Reg::Rdx, env.descs.0);
-        asm.add(Reg::Rdx, Reg::Rax);
-        asm.load32(Reg::Rdx, Reg::Rdx, offset_of!(ProbeDesc, pair) as i32);
-        asm.lea(Reg::Rdx, Reg::Rdx, -1);
-        asm.cmp_mem(CALL, call!(probe), Reg::Rdx);
+        self.find_own(asm, env, slow);
+        // Another one may have been left there by an exception. The agent knows which exits have to
+        // tell that.
+        asm.load(Reg::Rdx, SLOT, 0);
+        asm.cmp_mem(CALL, call!(ret), Reg::Rdx);
         asm.jcc(Cond::Ne, slow);
         asm.load(COOKIE, CALL, call!(cookie));
         // Only this thread takes the call: it has not moved to another one.
@@ -169,6 +164,39 @@ impl Parts {
         asm.bind(slow);
         self.saved.restore(asm);
         asm.jmp_far(agent);
+    }
+
+    /// The function is about to jump to another one.
+    fn jump(&self, asm: &mut Asm, env: &Env, agent: Va) {
+        let slow = asm.label();
+        self.saved.save(asm);
+        find_state(asm, env, slow);
+        self.find_own(asm, env, slow);
+        asm.mov_imm32(Reg::Rax, ShadowEntry::JUMPED as u32);
+        asm.add(Reg::Rdx, Reg::Rax);
+        asm.store(CALL, call!(probe), Reg::Rdx);
+        self.saved.restore(asm);
+        asm.ret();
+        asm.bind(slow);
+        self.saved.restore(asm);
+        asm.jmp_far(agent);
+    }
+
+    /// The call that [`ProbeDesc::pair`] means, and that into `rdx`. To `slow` if another one is
+    /// there, or none. Changes `rax`.
+    fn find_own(&self, asm: &mut Asm, env: &Env, slow: Label) {
+        self.find_call(asm);
+        asm.cmp_mem(CALL, call!(slot), SLOT);
+        asm.jcc(Cond::Ne, slow);
+        // `pair` is one more than the number of the probe.
+        asm.load32(Reg::Rax, Reg::Rsp, self.probe);
+        asm.imul_imm(Reg::Rax, Reg::Rax, size_of::<ProbeDesc>() as i32);
+        asm.mov_imm64(Reg::Rdx, env.descs.0);
+        asm.add(Reg::Rdx, Reg::Rax);
+        asm.load32(Reg::Rdx, Reg::Rdx, offset_of!(ProbeDesc, pair) as i32);
+        asm.lea(Reg::Rdx, Reg::Rdx, -1);
+        asm.cmp_mem(CALL, call!(probe), Reg::Rdx);
+        asm.jcc(Cond::Ne, slow);
     }
 
     /// The slot into its register, and the call of the slot. Changes `rax`.
