@@ -221,7 +221,7 @@ fn calls_that_have_jumped_move_to_other_threads_with_their_stacks() {
 #[test]
 fn calls_that_have_not_jumped_are_not_searched_among_those_that_were_left() {
     let mut scene = Scene::new(1, 1);
-    let mut cost = |scene: &mut Scene| {
+    let cost = |scene: &mut Scene| {
         let rounds = (0..20).map(|_| {
             let start = std::time::Instant::now();
             (0..200).for_each(|_| scene.call_third(0, WORDS - 1, behind_call(0)));
