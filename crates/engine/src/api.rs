@@ -507,6 +507,8 @@ impl Stops {
 /// A site with its plan, for `explain`.
 #[derive(Clone, Debug)]
 pub struct Explained {
+    /// See [`crate::Listed::is_few`].
+    pub is_few: bool,
     /// Symbol name.
     pub name: String,
     /// Object path.

@@ -11,6 +11,7 @@ use sidestep_engine::{
 use super::audit::Audit;
 use super::costs::Costs;
 use super::losses::Losses;
+use super::paths::few_of_many;
 use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
 use crate::out::processes::by_reason;
@@ -413,10 +414,7 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     for (pid, remains) in session.remains() {
         sink.warn(&format!("WARNING: in process {pid}, {remains}"));
     }
-    for object in session.nameless() {
-        let object = object.display();
-        sink.note(&format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' matches them"));
-    }
+    few_of_many(session.nameless()).iter().for_each(|note| sink.note(note));
     if !verbose {
         refusals::summary(session.refused()).into_iter().for_each(|line| sink.note(&line));
         return;
