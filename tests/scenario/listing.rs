@@ -156,6 +156,15 @@ fn a_line_of_a_source_file() {
     let script = format!("u:{program}@lines.c:7 {{ @ = count() }}");
     let output = run(&mut sidestep(&["-q", "-e", &script, "--", program]), LIMIT).ok();
     assert_eq!(output.stdout, "17\n\n\n@: 17\n");
+    // What it is called, and what is listed, is an attach point of the same place.
+    let script = format!("u:{program}@lines.c:7 {{ @[probe] = count() }}");
+    let output = run(&mut sidestep(&["-q", "-e", &script, "--", program]), LIMIT).ok();
+    let list = run(&mut sidestep(&["-l", &format!("u:{program}@lines.c:7")]), LIMIT).ok();
+    let point = list.stdout.trim_end();
+    assert!(point.starts_with(&format!("uprobe:{program}:main+")), "{list}");
+    assert_eq!(output.stdout, format!("17\n\n\n@[{point}]: 17\n"));
+    let output = run(&mut sidestep(&["-q", "-e", &format!("{point} {{ @ = count() }}"), "--", program]), LIMIT).ok();
+    assert_eq!(output.stdout, "17\n\n\n@: 17\n");
     let output = run(&mut sidestep(&["-e", &format!("u:{program}@lines.c:99 {{ }}"), "--", program]), LIMIT);
     assert_eq!((output.code(), &*output.stdout), (1, ""), "{output}");
     for part in ["stdin:1:1-", "ERROR: No matches for uprobe", "no code at lines.c:99", "\n~~~~"] {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, pattern};
+use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, inside, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::{Given, KERNEL_KINDS, OWN_SIGNALS, parse_given};
 
@@ -207,9 +207,15 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
 
 /// As an attach point is written.
 fn line(point: &Point, listed: &Listed) -> String {
-    let object = sidestep_engine::written(point.object(), &listed.object.display().to_string());
+    let written = attach::object(point);
+    let object = sidestep_engine::written(written, &listed.object.display().to_string());
     let provider = point.provider.name();
     let line = match &listed.demangled {
+        // The place of a line of a source file.
+        _ if written != point.object() && inside(&listed.name).1 > 0 => {
+            let (function, distance) = inside(&listed.name);
+            format!("{provider}:{object}:{}+{distance}", pattern::quote(function))
+        }
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),
         Some(name) => {
             let language = if sidestep_symbols::is_rust(&listed.name) { "rust" } else { "cpp" };
