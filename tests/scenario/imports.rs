@@ -31,6 +31,15 @@ impl Drop for Folder {
 }
 
 #[test]
+fn a_script_that_imports_itself_runs_once() {
+    let script = "import \"main.bt\"; import \"below/lib.bt\"; begin { print(\"main\") }\n";
+    let lib = "import \"../main.bt\"; begin { print(\"lib\") }\n";
+    let folder = Folder::of("import-own", &[("main.bt", script), ("below/lib.bt", lib)]);
+    let output = folder.run("main.bt", &[]);
+    assert_eq!((output.code(), &*output.stdout), (0, "lib\nmain\n\n\n"), "{output}");
+}
+
+#[test]
 fn files_are_taken_in_once_and_before_the_script() {
     let folder = Folder::of(
         "import",
