@@ -202,20 +202,23 @@ fn keep_matching(script: &mut Parsed, filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to say of a word that is neither a command nor a file.
-fn no_command(word: &str) -> String {
+/// What to say of a word that is neither a command nor a file. `next`: the word behind it.
+fn no_command(word: &str, next: Option<&str>) -> String {
     let names: Vec<String> = <crate::flags::Cli as clap::CommandFactory>::command()
         .get_subcommands()
         .map(|c| c.get_name().to_owned())
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    if word == "help" {
-        return format!("help is for one of the commands: {}", names.join(", "));
-    }
     // `latency` of `funclatency`, as well as what is misspelt.
-    let part = || names.iter().copied().find(|name| word.len() > 3 && name.contains(word));
-    let meant = near(word, &names).or_else(part).map_or(String::new(), |near| format!("; did you mean {near}?"));
-    format!("\"{word}\" is neither a command nor the file of a script{meant}")
+    let meant = |word: &str| {
+        let part = || names.iter().copied().find(|name| word.len() > 3 && name.contains(word));
+        near(word, &names).or_else(part).map_or(String::new(), |near| format!("; did you mean {near}?"))
+    };
+    if word == "help" {
+        let wrong = next.map(|next| format!("\"{next}\" is no command{}\n", meant(next))).unwrap_or_default();
+        return format!("{wrong}help is for one of the commands: {}", names.join(", "));
+    }
+    format!("\"{word}\" is neither a command nor the file of a script{}", meant(word))
 }
 
 /// Processors that the machine may have, also those that are off now: what bpftrace's `ncpus` and

@@ -89,7 +89,7 @@ impl Source {
                             return Ok(None);
                         }
                         Err(error) if is_missing(&error) => {
-                            usage(ErrorKind::InvalidSubcommand, &super::no_command(&file))
+                            usage(ErrorKind::InvalidSubcommand, &super::no_command(&file, words.next().as_deref()))
                         }
                         read => read?,
                     };
