@@ -126,8 +126,9 @@ impl Checker<'_> {
                 if let Some(n) = self.literals(expr)? {
                     return Ok(if n < 0 { signed(n as i64) } else { literal(n as u64) });
                 }
+                let kept = [self.record_var(a), self.record_var(b)];
                 let (first, second) = (self.expr(a), self.expr(b)?);
-                let first = first?;
+                let (first, second) = self.in_one_order(first?, second, kept);
                 // A parameter that is missing is the text "" beside a text.
                 let (first, second) = match (&first.ty, &second.ty) {
                     (_, Type::Text(_)) if self.is_missing(a) => (text(Vec::new()), second),
