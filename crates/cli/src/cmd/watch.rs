@@ -43,6 +43,10 @@ pub trait Tool {
     fn missing(&self) -> Missing {
         Missing::Usual
     }
+    /// Attach points that may be probed at most.
+    fn most_probes(&self) -> Option<usize> {
+        None
+    }
     /// Whether it prints names of addresses.
     fn wants_symbols(&self) -> bool {
         false
@@ -142,6 +146,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let protect = &job.target.protect;
     let options = Options {
         symbols: tool.wants_symbols(),
+        most_probes: tool.most_probes(),
         missing,
         follow,
         late,

@@ -16,7 +16,7 @@ pub struct Setting {
 }
 
 /// Settings that there are.
-pub const SETTINGS: [Setting; 8] = [
+pub const SETTINGS: [Setting; 9] = [
     Setting { name: "max_strlen", values: "1 to 16384", default: "1024", help: "bytes of a string" },
     Setting {
         name: "max_cat_bytes",
@@ -25,6 +25,7 @@ pub const SETTINGS: [Setting; 8] = [
         help: "bytes that cat() prints of a file",
     },
     Setting { name: "max_map_keys", values: "1 to 10000000", default: "4096", help: "keys of a map" },
+    Setting { name: "max_probes", values: A_NUMBER, default: "1024", help: "attach points, if a script sets it" },
     Setting {
         name: "missing_probes",
         values: "error, warn or ignore",
@@ -69,7 +70,7 @@ const fn unused(name: &'static str, values: &'static str, default: &'static str)
     Unused { name, values, default }
 }
 
-const UNUSED: [Unused; 19] = [
+const UNUSED: [Unused; 18] = [
     unused("cache_user_symbols", "PER_PID, PER_PROGRAM, NONE, true, false, 1 or 0", "PER_PID"),
     unused("cpp_demangle", "true: names are always demangled", "true"),
     unused("lazy_symbolication", A_BOOL, "true"),
@@ -78,7 +79,6 @@ const UNUSED: [Unused; 19] = [
     unused("log_size", A_NUMBER, "1000000"),
     unused("max_ast_nodes", A_NUMBER, "0"),
     unused("max_bpf_progs", A_NUMBER, "1024"),
-    unused("max_probes", A_NUMBER, "1024"),
     unused("max_type_res_iterations", A_NUMBER, "0"),
     unused("on_stack_limit", A_NUMBER, "32"),
     unused("perf_rb_pages", A_NUMBER, "0"),
@@ -180,6 +180,8 @@ impl Config {
             "max_strlen" => Told::Number(self.max_strlen as u64),
             "max_cat_bytes" => Told::Number(self.max_cat_bytes),
             "max_map_keys" => Told::Number(self.max_map_keys.into()),
+            // Nothing is limited by what bpftrace begins with.
+            "max_probes" => Told::Number(self.max_probes.unwrap_or(1024)),
             "print_maps_on_exit" => Told::Bool(self.print_maps_on_exit),
             "show_debug_info" => Told::Bool(self.show_debug_info),
             "str_trunc_trailer" => Told::Text(self.trailer.clone()),
@@ -219,6 +221,7 @@ impl Config {
             ("max_strlen", Some(n @ 1..=16384), _) => self.max_strlen = n as usize,
             ("max_cat_bytes", Some(n @ 1..=16_777_216), _) => self.max_cat_bytes = n,
             ("max_map_keys", Some(n @ 1..=10_000_000), _) => self.max_map_keys = n as u32,
+            ("max_probes", Some(n), _) => self.max_probes = Some(n),
             ("print_maps_on_exit", Some(1), _) | ("print_maps_on_exit", _, "true") => self.print_maps_on_exit = true,
             ("print_maps_on_exit", Some(0), _) | ("print_maps_on_exit", _, "false") => self.print_maps_on_exit = false,
             ("show_debug_info", Some(1), _) | ("show_debug_info", _, "true") => self.show_debug_info = true,
@@ -304,6 +307,7 @@ mod tests {
                 assert_eq!(config.set(setting.name, "nonsense"), Err(NoSetting::Value(setting.values)), "{setting:?}");
             }
             config.set(setting.name, setting.default).unwrap();
+            config.max_probes = None;
             assert_eq!(config, Config::default(), "{setting:?}");
             let told = match config.told(setting.name).unwrap() {
                 Told::Number(n) => n.to_string(),
