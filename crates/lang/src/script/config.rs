@@ -149,6 +149,30 @@ const ENVIRONMENT: &[&str] = &["btf", "kernel_build", "kernel_source", "vmlinux"
 /// is checked, and means nothing.
 const LICENSES: &str = "Dual MIT/GPL, Dual BSD/GPL, Dual MPL/GPL, GPL and additional rights, GPL v2, GPL";
 
+/// A name without capitals, and without what environment variables begin with.
+fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().trim_start_matches("bpftrace_").to_owned()
+}
+
+/// What a setting is called now that had this name.
+fn renamed(name: &str) -> Option<&'static str> {
+    match name {
+        "strlen" => Some("max_strlen"),
+        "map_keys_max" => Some("max_map_keys"),
+        _ => None,
+    }
+}
+
+/// What is said of a setting that has another name now, or no effect.
+#[must_use]
+pub fn outdated(name: &str) -> Option<String> {
+    let name = plain(name);
+    match renamed(&name) {
+        Some(new) => Some(format!("{name} has been renamed, please use {new}")),
+        None => (name == "symbol_source").then(|| format!("{name} is deprecated and has no effect")),
+    }
+}
+
 /// Why a setting cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoSetting {
@@ -209,13 +233,8 @@ impl Config {
     /// # Errors
     /// There is no such setting, or no such value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), NoSetting> {
-        let name = name.to_ascii_lowercase();
-        let name = match name.trim_start_matches("bpftrace_") {
-            // As they were called before.
-            "strlen" => "max_strlen",
-            "map_keys_max" => "max_map_keys",
-            name => name,
-        };
+        let name = plain(name);
+        let name = renamed(&name).unwrap_or(&name);
         let number: Option<u64> = value.parse().ok();
         match (name, number, value) {
             ("max_strlen", Some(n @ 1..=16384), _) => self.max_strlen = n as usize,

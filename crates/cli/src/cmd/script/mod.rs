@@ -22,7 +22,7 @@ use sidestep_engine::Target;
 use sidestep_lang::script::ast::{Declared, Point, Provider, Script as Parsed};
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
-use sidestep_lang::script::config::NoSetting;
+use sidestep_lang::script::config::{NoSetting, outdated};
 use sidestep_lang::script::lower::{Compiled, lower};
 use sidestep_lang::script::near::near;
 use sidestep_lang::script::parser::{Given, parse_given};
@@ -65,6 +65,12 @@ pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
 
 fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
     let environment = environment(std::env::vars())?;
+    if !flags.more.no_warnings {
+        environment
+            .iter()
+            .filter_map(|(name, _)| outdated(name))
+            .for_each(|warning| say(&format!("WARNING: {warning}")));
+    }
     let mut given = Given {
         params: source.params.clone(),
         options: flags.more.options.clone(),

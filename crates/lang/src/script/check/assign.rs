@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Entry, Op, Value, ValueKind};
-use super::super::diagnostic::{Diagnostic, Span};
+use super::super::diagnostic::Span;
 use super::super::number::{self, New, grow};
 use super::super::types::{Content, Type};
 use super::aggregate::is_aggregate;
@@ -272,10 +272,7 @@ impl Checker<'_> {
             from.name(),
             to.name()
         );
-        let warning = Diagnostic::warning(span, message);
-        if !self.found.contains(&warning) {
-            self.found.push(warning);
-        }
+        self.warn(span, message);
     }
 
     /// A map holds this value from now on, too.

@@ -39,7 +39,7 @@ impl Checker<'_> {
         match &expr.kind {
             ExprKind::Int(value) => Ok(literal(*value)),
             ExprKind::Str(bytes) => Ok(text(bytes.clone())),
-            ExprKind::Param(number) => Ok(self.param(*number)),
+            ExprKind::Param(number) => Ok(self.param(*number, span)),
             ExprKind::ParamCount => Ok(int(self.params.len() as u64)),
             ExprKind::Var(name) => self.var(name, span),
             ExprKind::Ident(name) if self.find_macro(name, 0).is_some() => self.macro_value(name, &[], span),
@@ -178,7 +178,8 @@ impl Checker<'_> {
     }
 
     /// `$1`: a number if it is one, else a text.
-    fn param(&self, number: u32) -> Value {
+    fn param(&mut self, number: u32, span: Span) -> Value {
+        self.look_for_param(number, span);
         let Some(param) = self.params.get(number as usize - 1) else { return int(0) };
         let digits = param.strip_prefix('-').unwrap_or(param);
         match super::super::lexer::number(digits) {
@@ -193,8 +194,16 @@ impl Checker<'_> {
         matches!(expr.kind, ExprKind::Param(number) if self.params.len() < number as usize)
     }
 
+    /// Says that the script was not given `$1`.
+    fn look_for_param(&mut self, number: u32, span: Span) {
+        if self.params.get(number as usize - 1).is_none_or(String::is_empty) {
+            self.warn(span, format!("Positional parameter ${number} is empty or not provided."));
+        }
+    }
+
     /// `str($1)`
-    pub(super) fn param_text(&self, number: u32) -> Value {
+    pub(super) fn param_text(&mut self, number: u32, span: Span) -> Value {
+        self.look_for_param(number, span);
         text(self.params.get(number as usize - 1).cloned().unwrap_or_default().into_bytes())
     }
 

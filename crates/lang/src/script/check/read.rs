@@ -25,7 +25,7 @@ impl Checker<'_> {
             Some(most) => (longest, Some(Box::new(most))),
         };
         if let ExprKind::Param(number) = args[0].kind {
-            let mut value = self.param_text(number);
+            let mut value = self.param_text(number, args[0].span);
             if let ValueKind::Text(bytes) = &mut value.kind {
                 bytes.truncate(len);
                 return Ok(text(std::mem::take(bytes)));
