@@ -245,7 +245,7 @@ impl Checker<'_> {
         let (known, ty) = (self.vars[index].name(), ty.name());
         let why = match self.typed.contains_key(&index) {
             true => format!("when variable was declared with type '{known}'"),
-            false => format!("when variable already contains a value of type '{known}'"),
+            false => format!("when variable already has a type '{known}'"),
         };
         format!("Type mismatch for ${name}: trying to assign value of type '{ty}' {why}")
     }
@@ -332,8 +332,7 @@ impl Checker<'_> {
         let MapState { name, content, .. } = &self.maps[map];
         let known = content.as_ref().map(Content::name).unwrap_or_default();
         format!(
-            "Type mismatch for @{name}: trying to assign value of type '{}' when map already contains a value of type \
-             '{known}'",
+            "Type mismatch for @{name}: trying to assign value of type '{}' when map already has a type '{known}'",
             new.name()
         )
     }

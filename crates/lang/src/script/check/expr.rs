@@ -300,8 +300,7 @@ impl Checker<'_> {
                     Ok(truth(ValueKind::Not(Box::new(same))))
                 }
                 op => {
-                    let message =
-                        format!("The {} operator can not be used on expressions of type '{}'", op.text(), a.ty.name());
+                    let message = no_operation(op, &a.ty, &b.ty);
                     self.error(span, message)
                 }
             };
@@ -326,12 +325,9 @@ impl Checker<'_> {
             let hint = if with_text { advice::text(&a.ty).or_else(|| advice::text(&b.ty)) } else { None };
             let message = match op.is_comparison() {
                 true => {
-                    format!("Type mismatch for '{}': comparing '{}' with '{}'", op.text(), a.ty.name(), b.ty.name())
+                    format!("Type mismatch for '{}': comparing {} with {}", op.text(), a.ty.name(), b.ty.name())
                 }
-                false => {
-                    let ty = if a.ty.is_int() { &b.ty } else { &a.ty };
-                    format!("The {} operator can not be used on expressions of type '{}'", op.text(), ty.name())
-                }
+                false => no_operation(op, &a.ty, &b.ty),
             };
             return self.advised(span, message, hint);
         }
@@ -340,8 +336,7 @@ impl Checker<'_> {
             return Ok(Value { ty: Type::Pointer(to), ..sum });
         }
         if !op.is_comparison() && [&a.ty, &b.ty].iter().any(|ty| matches!(ty, Type::Pointer(_))) {
-            let (a, b) = (a.ty.name(), b.ty.name());
-            let message = format!("The {} operator can not be used on expressions of types '{a}', '{b}'", op.text());
+            let message = no_operation(op, &a.ty, &b.ty);
             return self.error_with(span, message, "a pointer is a number as (uint64)$p");
         }
         // A literal takes the sign of what it is combined with.
@@ -438,13 +433,21 @@ impl Checker<'_> {
                 }
             }
             (a, b) => {
-                let message =
-                    format!("Ternary operator must return the same type: have '{}' and '{}'", a.name(), b.name());
+                let message = format!(
+                    "Branches must return the same type or compatible types: have '{}' and '{}'",
+                    a.name(),
+                    b.name()
+                );
                 return self.error(span, message);
             }
         };
         Ok(Value { ty, kind: ValueKind::Ternary(Box::new(condition), Box::new(then), Box::new(otherwise)) })
     }
+}
+
+/// What is said of an operator that two values do not have.
+fn no_operation(op: BinaryOp, a: &Type, b: &Type) -> String {
+    format!("The {} operator can not be used on expressions of types {}, {}", op.text(), a.name(), b.name())
 }
 
 /// What is calculated from literals is no number of 64 bits.
