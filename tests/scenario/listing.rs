@@ -101,6 +101,10 @@ fn names_without_a_provider_are_looked_for_in_a_process() {
     let (pid, path) = (program.pid().to_string(), path.to_string_lossy());
     let lines = listed(&["-l", "-p", &pid, "fire*"]);
     assert!(lines.contains(&format!("usdt:{path}:demo:fired")), "{lines:?}");
+    // All of the process: its own, and those of its libraries, if these have some.
+    let (all, own) = (listed(&["-l", "-p", &pid, "usdt:*"]), listed(&["-l", &format!("usdt:{path}:*:*")]));
+    assert!(own.len() >= 3 && own.iter().all(|line| all.contains(line)), "{all:?}, {own:?}");
+    assert!(all.iter().all(|line| line.starts_with("usdt:/")), "{all:?}");
     // libc has it, and perhaps the loader.
     let lines = listed(&["-l", "-p", &pid, "uprobe:*:malloc"]);
     assert!(lines.iter().any(|line| line.contains("/libc.so") && line.ends_with(":malloc")), "{lines:?}");
