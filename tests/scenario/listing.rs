@@ -101,6 +101,10 @@ fn names_without_a_provider_are_looked_for_in_a_process() {
     let (pid, path) = (program.pid().to_string(), path.to_string_lossy());
     let lines = listed(&["-l", "-p", &pid, "fire*"]);
     assert!(lines.contains(&format!("usdt:{path}:demo:fired")), "{lines:?}");
+    // All of the process: its own, and those of its libraries, if these have some.
+    let (all, own) = (listed(&["-l", "-p", &pid, "usdt:*"]), listed(&["-l", &format!("usdt:{path}:*:*")]));
+    assert!(own.len() >= 3 && own.iter().all(|line| all.contains(line)), "{all:?}, {own:?}");
+    assert!(all.iter().all(|line| line.starts_with("usdt:/")), "{all:?}");
     // libc has it, and perhaps the loader.
     let lines = listed(&["-l", "-p", &pid, "uprobe:*:malloc"]);
     assert!(lines.iter().any(|line| line.contains("/libc.so") && line.ends_with(":malloc")), "{lines:?}");
@@ -155,6 +159,15 @@ fn a_line_of_a_source_file() {
     let program = program.to_str().expect("UTF-8");
     let script = format!("u:{program}@lines.c:7 {{ @ = count() }}");
     let output = run(&mut sidestep(&["-q", "-e", &script, "--", program]), LIMIT).ok();
+    assert_eq!(output.stdout, "17\n\n\n@: 17\n");
+    // What it is called, and what is listed, is an attach point of the same place.
+    let script = format!("u:{program}@lines.c:7 {{ @[probe] = count() }}");
+    let output = run(&mut sidestep(&["-q", "-e", &script, "--", program]), LIMIT).ok();
+    let list = run(&mut sidestep(&["-l", &format!("u:{program}@lines.c:7")]), LIMIT).ok();
+    let point = list.stdout.trim_end();
+    assert!(point.starts_with(&format!("uprobe:{program}:main+")), "{list}");
+    assert_eq!(output.stdout, format!("17\n\n\n@[{point}]: 17\n"));
+    let output = run(&mut sidestep(&["-q", "-e", &format!("{point} {{ @ = count() }}"), "--", program]), LIMIT).ok();
     assert_eq!(output.stdout, "17\n\n\n@: 17\n");
     let output = run(&mut sidestep(&["-e", &format!("u:{program}@lines.c:99 {{ }}"), "--", program]), LIMIT);
     assert_eq!((output.code(), &*output.stdout), (1, ""), "{output}");

@@ -11,6 +11,7 @@ use sidestep_engine::{
 use super::audit::Audit;
 use super::costs::Costs;
 use super::losses::Losses;
+use super::paths::few_of_many;
 use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
 use crate::out::processes::by_reason;
@@ -41,6 +42,10 @@ pub trait Tool {
     /// What becomes of a request that means nothing.
     fn missing(&self) -> Missing {
         Missing::Usual
+    }
+    /// Attach points that may be probed at most.
+    fn most_probes(&self) -> Option<usize> {
+        None
     }
     /// Whether it prints names of addresses.
     fn wants_symbols(&self) -> bool {
@@ -141,6 +146,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let protect = &job.target.protect;
     let options = Options {
         symbols: tool.wants_symbols(),
+        most_probes: tool.most_probes(),
         missing,
         follow,
         late,
@@ -413,10 +419,7 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     for (pid, remains) in session.remains() {
         sink.warn(&format!("WARNING: in process {pid}, {remains}"));
     }
-    for object in session.nameless() {
-        let object = object.display();
-        sink.note(&format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' matches them"));
-    }
+    few_of_many(session.nameless()).iter().for_each(|note| sink.note(note));
     if !verbose {
         refusals::summary(session.refused()).into_iter().for_each(|line| sink.note(&line));
         return;
