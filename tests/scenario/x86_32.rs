@@ -40,6 +40,9 @@ again! {
     pauses {
         calls_that_wait_were_ended_by_a_pause,
     }
+    listing {
+        an_indirect_function_of_a_32_bit_program_was_not_found,
+    }
     altstack {
         threads_that_share_a_stack_for_signals_overwrote_each_other,
         threads_that_shared_a_stack_for_signals_before_the_attach_overwrote_each_other,

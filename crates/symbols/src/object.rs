@@ -214,6 +214,14 @@ impl Object {
         arch::code(self.elf.isa, self.elf.entry)
     }
 
+    /// The first byte of the code that a pointer to a function means, a link-time address. `None`:
+    /// that is no code of this object, or of another instruction set.
+    #[must_use]
+    pub fn pointed_to(&self, pointer: Va) -> Option<Va> {
+        let va = arch::code(self.elf.isa, pointer);
+        (self.elf.in_text(va) && !arch::is_foreign(self.elf.isa, pointer)).then_some(va)
+    }
+
     /// The `PT_LOAD` segments, in file order.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
