@@ -32,6 +32,7 @@ const TESTED: &[&str] = &[
     "listing::",
     "masks::a_new_thread",
     "masks::another_program",
+    "masks::handlers_that_outlive",
     "masks::what_a_call_that_waits",
     "members::",
     "regressions::code_mapped_twice",
