@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::tool::{Tracing, during, sidestep};
 use sidestep_tests::{skip, target};
 
 use crate::errors::refused;
@@ -194,6 +194,19 @@ fn every_object_is_meant_by_a_star() {
         maps.lines().filter(|line| line.contains(" r-xp ")).filter_map(|line| line.split_whitespace().nth(5)).collect();
     let wanted: BTreeSet<&str> = mapped.into_iter().filter(|path| path.starts_with('/')).filter(with_init).collect();
     assert!(!wanted.is_empty() && wanted.is_subset(&objects), "{wanted:?} {objects:?}");
+    program.finish().ok();
+}
+
+/// Words of 64 bits were read where the program has stored its choice, and on arm32 the choice had
+/// bit 0: the code was never found.
+#[test]
+pub fn an_indirect_function_of_a_32_bit_program_was_not_found() {
+    let Some(path) = target("typed") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let (report, wrong) = during(&["funccount", "-p", &pid, "typed:chosen"], || program.ask("run 3"));
+    assert_eq!(wrong, 0, "wrong results");
+    report.assert_count("chosen", 3);
     program.finish().ok();
 }
 

@@ -373,7 +373,7 @@ impl Watch<'_> {
             End::Signal(signal) if hurry => Some(*signal),
             _ => None,
         };
-        let (mut told, mut killed_it) = (false, false);
+        let (mut told, mut killed_at) = (false, None);
         loop {
             match self.session.poll() {
                 TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
@@ -390,11 +390,13 @@ impl Watch<'_> {
                 TargetState::Running | TargetState::Executed => {}
             }
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if handed_on.is_some() && (signal.is_some() || late) && !killed_it {
+            let interrupts = sidestep_engine::interrupts();
+            if handed_on.is_some() && (signal.is_some() || late) && killed_at.is_none() {
                 // It ends for certain now, and says what its status is.
                 signals::send(self.session.pid(), libc::SIGKILL);
-                killed_it = true;
-            } else if let Some(signal) = signal {
+                killed_at = Some(interrupts);
+            } else if let Some(signal) = signal.filter(|_| killed_at != Some(interrupts)) {
+                // One that came before the end of the detach was counted then, and is read here.
                 return killed(signal);
             }
             if matches!(end, End::Done) && !told && !ends {
