@@ -161,6 +161,39 @@ fn a_second_signal_ends_a_command_that_ignores_the_first() {
     assert_eq!(tracing.output().code(), 128 + libc::SIGKILL);
 }
 
+/// The second signal came before the tool had detached. It was counted then, and read once more
+/// while the tool waited for the command that it had killed: the status was that of the signal.
+#[test]
+fn a_second_signal_while_it_detaches_was_one_more_when_the_command_had_been_killed() {
+    if !have(&["flock"]) {
+        return;
+    }
+    // With memory that takes a while to be given back.
+    let script = "printf -v much %99999999s; trap '' TERM; echo on; while :; do read -t 1 <> <(:); done";
+    let command = ["bash", "-c", script];
+    let tracing = Tracing::launch(&[&["funccount", "bash:echo_builtin", "--"], &command[..]].concat());
+    let child = |parent: i32| run(Command::new("pgrep").args(["-P", &parent.to_string()]), LIMIT).stdout;
+    let ignores = || {
+        let pid = child(tracing.pid());
+        !pid.is_empty() && signals_in(pid.trim(), "SigIgn:") & 1 << (libc::SIGTERM - 1) != 0
+    };
+    assert!(eventually(LIMIT, ignores), "the command does not ignore SIGTERM");
+    let memory = format!("/proc/{}/mem", child(tracing.pid()).trim());
+    let lock = Running::start(Command::new("flock").args([&memory, "sleep", "1000"]));
+    assert!(eventually(LIMIT, || !child(lock.pid()).is_empty()), "the tool is not kept from its detach");
+    tracing.signal(libc::SIGTERM);
+    // Two that follow at once are one wish.
+    std::thread::sleep(Duration::from_millis(300));
+    // Not while it is kept, since then it would give up.
+    tracing.signal(libc::SIGSTOP);
+    drop(lock);
+    std::thread::sleep(Duration::from_millis(100));
+    tracing.signal(libc::SIGTERM);
+    tracing.signal(libc::SIGCONT);
+    let output = tracing.output();
+    assert_eq!(output.code(), 128 + libc::SIGKILL, "{output}");
+}
+
 /// A file for the process id of a program whose initialiser never ends, and what makes it so.
 fn endless(name: &str) -> Option<(PathBuf, [(&'static str, OsString); 3])> {
     let library = target("libendless.so")?;

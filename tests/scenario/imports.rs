@@ -31,6 +31,15 @@ impl Drop for Folder {
 }
 
 #[test]
+fn a_script_that_imports_itself_runs_once() {
+    let script = "import \"main.bt\"; import \"below/lib.bt\"; begin { print(\"main\") }\n";
+    let lib = "import \"../main.bt\"; begin { print(\"lib\") }\n";
+    let folder = Folder::of("import-own", &[("main.bt", script), ("below/lib.bt", lib)]);
+    let output = folder.run("main.bt", &[]);
+    assert_eq!((output.code(), &*output.stdout), (0, "lib\nmain\n\n\n"), "{output}");
+}
+
+#[test]
 fn files_are_taken_in_once_and_before_the_script() {
     let folder = Folder::of(
         "import",
@@ -168,6 +177,24 @@ fn options_may_come_before_a_command() {
     assert!(output.stderr.contains("did you mean funclatency?"), "{output}");
     let output = run(&mut sidestep(&["help", "nosuch"]), LIMIT);
     assert!(output.status.code() == Some(2) && output.stderr.contains("help is for one of the commands:"), "{output}");
+    assert!(output.stderr.contains("\"nosuch\" is no command\n"), "{output}");
+    let output = run(&mut sidestep(&["help", "fncount"]), LIMIT);
+    assert!(output.stderr.contains("\"fncount\" is no command; did you mean funccount?"), "{output}");
+    let output = run(&mut sidestep(&["man", "funcount"]), LIMIT);
+    assert!(output.stderr.contains("did you mean funccount?"), "{output}");
+}
+
+#[test]
+fn usage_named_the_file_that_was_started() {
+    let link = std::env::temp_dir().join(format!("another-name-{}", std::process::id()));
+    let tool = sidestep(&[]).get_program().to_owned();
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(&tool, &link).expect("a link");
+    for command in ["status", "man", "tools", "list"] {
+        let output = run(std::process::Command::new(&link).args([command, "--nosuch"]), LIMIT);
+        assert!(output.stderr.contains(&format!("Usage: sidestep {command} ")), "{output}");
+    }
+    let _ = std::fs::remove_file(&link);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use sidestep_tests::process::{LIMIT, Program, run};
-use sidestep_tests::tool::{Tracing, sidestep};
+use sidestep_tests::tool::{Tracing, during, sidestep};
 use sidestep_tests::{skip, target};
 
 use crate::errors::refused;
@@ -101,6 +101,10 @@ fn names_without_a_provider_are_looked_for_in_a_process() {
     let (pid, path) = (program.pid().to_string(), path.to_string_lossy());
     let lines = listed(&["-l", "-p", &pid, "fire*"]);
     assert!(lines.contains(&format!("usdt:{path}:demo:fired")), "{lines:?}");
+    // All of the process: its own, and those of its libraries, if these have some.
+    let (all, own) = (listed(&["-l", "-p", &pid, "usdt:*"]), listed(&["-l", &format!("usdt:{path}:*:*")]));
+    assert!(own.len() >= 3 && own.iter().all(|line| all.contains(line)), "{all:?}, {own:?}");
+    assert!(all.iter().all(|line| line.starts_with("usdt:/")), "{all:?}");
     // libc has it, and perhaps the loader.
     let lines = listed(&["-l", "-p", &pid, "uprobe:*:malloc"]);
     assert!(lines.iter().any(|line| line.contains("/libc.so") && line.ends_with(":malloc")), "{lines:?}");
@@ -156,6 +160,15 @@ fn a_line_of_a_source_file() {
     let script = format!("u:{program}@lines.c:7 {{ @ = count() }}");
     let output = run(&mut sidestep(&["-q", "-e", &script, "--", program]), LIMIT).ok();
     assert_eq!(output.stdout, "17\n\n\n@: 17\n");
+    // What it is called, and what is listed, is an attach point of the same place.
+    let script = format!("u:{program}@lines.c:7 {{ @[probe] = count() }}");
+    let output = run(&mut sidestep(&["-q", "-e", &script, "--", program]), LIMIT).ok();
+    let list = run(&mut sidestep(&["-l", &format!("u:{program}@lines.c:7")]), LIMIT).ok();
+    let point = list.stdout.trim_end();
+    assert!(point.starts_with(&format!("uprobe:{program}:main+")), "{list}");
+    assert_eq!(output.stdout, format!("17\n\n\n@[{point}]: 17\n"));
+    let output = run(&mut sidestep(&["-q", "-e", &format!("{point} {{ @ = count() }}"), "--", program]), LIMIT).ok();
+    assert_eq!(output.stdout, "17\n\n\n@: 17\n");
     let output = run(&mut sidestep(&["-e", &format!("u:{program}@lines.c:99 {{ }}"), "--", program]), LIMIT);
     assert_eq!((output.code(), &*output.stdout), (1, ""), "{output}");
     for part in ["stdin:1:1-", "ERROR: No matches for uprobe", "no code at lines.c:99", "\n~~~~"] {
@@ -181,6 +194,19 @@ fn every_object_is_meant_by_a_star() {
         maps.lines().filter(|line| line.contains(" r-xp ")).filter_map(|line| line.split_whitespace().nth(5)).collect();
     let wanted: BTreeSet<&str> = mapped.into_iter().filter(|path| path.starts_with('/')).filter(with_init).collect();
     assert!(!wanted.is_empty() && wanted.is_subset(&objects), "{wanted:?} {objects:?}");
+    program.finish().ok();
+}
+
+/// Words of 64 bits were read where the program has stored its choice, and on arm32 the choice had
+/// bit 0: the code was never found.
+#[test]
+pub fn an_indirect_function_of_a_32_bit_program_was_not_found() {
+    let Some(path) = target("typed") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let (report, wrong) = during(&["funccount", "-p", &pid, "typed:chosen"], || program.ask("run 3"));
+    assert_eq!(wrong, 0, "wrong results");
+    report.assert_count("chosen", 3);
     program.finish().ok();
 }
 

@@ -13,7 +13,7 @@ const KINDS: [&[&str]; 2] = [&["funccount", "leaf", "--no-optimize"], &["--no-op
 
 /// Only where the kernel's masks say what the program blocks, so that nothing is missing. Elsewhere
 /// the state of a thread says it, which knows nothing of handlers' actions and other programs.
-const SAYS_ALL: bool = cfg!(target_arch = "aarch64");
+const SAYS_ALL: bool = cfg!(any(target_arch = "aarch64", target_arch = "arm"));
 
 fn program() -> Option<(Program, String)> {
     let program = Program::start(&mut Command::new(target("masks")?));

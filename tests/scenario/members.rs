@@ -74,6 +74,7 @@ fn arguments_of_static_probes_have_types() {
     let Some(program) = target("usdt") else { return };
     let path = program.to_string_lossy().into_owned();
     let listed = run(&mut sidestep(&["-lv", &format!("usdt:{path}:demo:fired")]), LIMIT);
-    let expected = "    uint64 arg0\n    int32 arg1\n    int32 arg2\n    uint64 arg3\n    uint32 arg4\n";
+    let long = if cfg!(target_pointer_width = "32") { "uint32" } else { "uint64" };
+    let expected = format!("    {long} arg0\n    int32 arg1\n    int32 arg2\n    {long} arg3\n    uint32 arg4\n");
     assert_eq!(listed.stdout, format!("usdt:{path}:demo:fired\n{expected}"), "{}", listed.stderr);
 }

@@ -293,7 +293,7 @@ fn a_disabled_probe_was_enabled_in_the_library_that_took_the_place_of_its_own() 
 /// A part of the main program that is mapped far away was taken for a part of its image, from which
 /// no memory reaches all of it (node).
 #[test]
-fn code_mapped_twice_left_no_room_for_any_detour() {
+pub fn code_mapped_twice_left_no_room_for_any_detour() {
     let Some(path) = target("copied") else { return };
     let mut program = Program::start(&mut Command::new(path));
     let pid = program.pid().to_string();

@@ -473,8 +473,10 @@ pub fn one_follows_to_the_program_that_is_executed() {
         let reports: Vec<Report> = sessions.into_iter().flatten().map(Tracing::end).collect();
         let mut counts: Vec<u64> = reports.iter().map(|report| report.count("leaf")).collect();
         counts.sort_unstable();
-        let said =
-            reports.iter().filter(|report| report.0.stderr.contains("that one follows it to the program")).count();
+        let said = reports
+            .iter()
+            .filter(|report| report.0.stderr.contains("another session follows it to the program"))
+            .count();
         match first_goes {
             None => assert_eq!((counts, said), (vec![10, 60], 1), "{} {}", reports[0].0, reports[1].0),
             Some(_) => assert_eq!((counts, said), (vec![60], 0), "{}", reports[0].0),

@@ -138,4 +138,16 @@ fn a_star_meant_one_function_of_a_stripped_program_without_a_word() {
     };
     assert!(said(&format!("{path}:v*")));
     assert!(!said(&format!("{path}:visit")));
+    // What touches no process says the same.
+    let note = format!("most functions of {path} have no symbols: the pattern '{path}:sub_*' matches them");
+    let pattern = |name: &str| format!("{path}:{name}");
+    let script = |name: &str| format!("u:{path}:{name} {{ }}");
+    for (name, is_said) in [("v*", true), ("visit", false), ("sub_*", false)] {
+        for flags in [&["list", &pattern(name)], &["explain", &pattern(name)], &["-l", &format!("u:{path}:{name}")]] {
+            let output = run(&mut sidestep(flags.as_slice()), LIMIT).ok();
+            assert_eq!(output.stderr.matches(&note).count(), usize::from(is_said), "{flags:?}: {output}");
+        }
+        let output = run(&mut sidestep(&["--dry-run", "-e", &script(name), "--", path]), LIMIT).ok();
+        assert_eq!(output.stderr.matches(&note).count(), usize::from(is_said), "{name}: {output}");
+    }
 }

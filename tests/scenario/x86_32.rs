@@ -40,6 +40,9 @@ again! {
     pauses {
         calls_that_wait_were_ended_by_a_pause,
     }
+    listing {
+        an_indirect_function_of_a_32_bit_program_was_not_found,
+    }
     altstack {
         threads_that_share_a_stack_for_signals_overwrote_each_other,
         threads_that_shared_a_stack_for_signals_before_the_attach_overwrote_each_other,
@@ -229,7 +232,7 @@ again! {
     regressions {
         a_frame_of_a_fault_that_was_long_over_kept_memory,
         a_frame_where_one_of_ours_had_been_was_taken_for_ours,
-        a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it,
+        a_trap_in_front_of_an_island_was_taken_for_a_jump_to_it, code_mapped_twice_left_no_room_for_any_detour,
         controller_killed_while_it_wrote_left_traps_without_guards,
         guard_of_a_system_call_ran_at_the_entry_of_its_function, no_stack_was_left_to_attach_with,
         spawned_child_took_the_parents_sigtrap_handler_away,

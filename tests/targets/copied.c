@@ -1,7 +1,6 @@
 /* Maps a part of its own code a second time, far away, and executes it there, as V8 does. */
 #include "serve.h"
 #include <fcntl.h>
-#include <stdint.h>
 #include <sys/mman.h>
 
 PROBED long leaf(long x) { return x * 3 + 1; }
@@ -23,21 +22,27 @@ static long sum_of(long (*function)(long), long n)
 static long work(long n) { return sum_of(leaf, n); }
 static long elsewhere(long n) { return sum_of(copy, n); }
 
+/* Out of reach of the program's jumps, where they do not reach everything. */
+#if __SIZEOF_POINTER__ == 8
+#define FAR (void *)0x10000000000
+#else
+#define FAR (void *)0x20000000
+#endif
+
 int main(int argc, char **argv)
 {
     static const struct command table[] = { { "work", work }, { "elsewhere", elsewhere }, { 0 } };
-    uint64_t start, end, offset;
+    unsigned long start, end, offset, at = (unsigned long)copied;
     char line[512], access[5];
     FILE *maps = fopen("/proc/self/maps", "r");
     while (fgets(line, sizeof line, maps))
-        if (sscanf(line, "%lx-%lx %4s %lx", &start, &end, access, &offset) == 4 && start <= (uint64_t)copied
-            && (uint64_t)copied < end)
+        if (sscanf(line, "%lx-%lx %4s %lx", &start, &end, access, &offset) == 4 && start <= at && at < end)
             break;
     fclose(maps);
     int self = open("/proc/self/exe", O_RDONLY);
-    copy = mmap((void *)0x10000000000, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, self,
-                (off_t)(offset + (uint64_t)copied - start));
-    if (copy == MAP_FAILED)
+    void *mapped = mmap(FAR, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, self, (off_t)(offset + (at & -4096ul) - start));
+    if (mapped != FAR)
         return 3;
+    copy = (long (*)(long))((unsigned long)mapped + at % 4096);
     return serve(argc, argv, table) + 0 * (int)behind(argc);
 }

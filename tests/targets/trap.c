@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,10 +87,12 @@ static long spawns(long n)
     return wrong ? -wrong : n;
 }
 
-/* Blocks everything without the C library's functions for that, and calls one while all is blocked. */
+/* Blocks everything without the C library's functions for that, and calls one while all is blocked. The kernel's sets have
+ * 64 bits on all machines. */
 static long direct(long n)
 {
-    long all = -1, old, now, good = 0;
+    uint64_t all = ~0ull, old, now;
+    long good = 0;
     for (long i = 0; i < n; i++) {
         syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, 8);
         good += getppid() > 0;

@@ -14,7 +14,7 @@ use sidestep_wire::masks::{Masks, SEES_HANDLERS_END};
 
 use crate::kernel;
 use crate::memory::{Agent, Thread};
-use crate::thread::{self, ASKS};
+use crate::thread::ASKS;
 
 /// A frame that is farther above than this belongs to another stack.
 const STACK: u64 = 256 << 10;
@@ -25,11 +25,8 @@ pub fn prepare(agent: Agent, thread: Thread, fs_base: u64) {
     if thread.fs_base() != fs_base {
         forget(thread);
     }
-    let owner = agent.owner();
-    if owner.address() != agent.address() {
-        // The owner does that, for all who share its signals.
-        let _ = thread::slot(owner, fs_base);
-        return;
+    if agent.owner().address() != agent.address() {
+        return; // the thread's state of the owner has that, for all who share its signals
     }
     for closed in &agent.private().signals.closed {
         if fs_base != 0 && closed.fs_base.load(Ordering::Acquire) == fs_base {

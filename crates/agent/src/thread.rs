@@ -38,15 +38,30 @@ const STACK: u64 = 128 << 10;
 
 /// The entry of the thread with this `fs` base, complete; `None` = no room.
 pub fn slot(agent: Agent, fs_base: u64) -> Option<Bucket> {
+    let entry = claimed(agent, fs_base)?;
+    if is_complete(entry, fs_base) {
+        return Some(entry);
+    }
+    let owner = agent.owner();
+    if owner.address() != agent.address() {
+        // What the thread blocks is dealt with there, for all who share the signals.
+        let own = claimed(owner, fs_base).filter(|own| !is_complete(*own, fs_base));
+        let _ = own.and_then(|own| fill(owner, own, fs_base));
+    }
+    fill(agent, entry, fs_base)
+}
+
+/// The entry, complete or not.
+fn claimed(agent: Agent, fs_base: u64) -> Option<Bucket> {
     let table = agent.table();
     if table.marker().load(Ordering::Acquire) != LOOKUP_MARKER {
         enter_child(agent, table);
     }
-    let entry = claim(table, fs_base)?;
-    if entry.key().load(Ordering::Acquire) != fs_base || entry.cells().load(Ordering::Acquire) == 0 {
-        return fill(agent, entry, fs_base);
-    }
-    Some(entry)
+    claim(table, fs_base)
+}
+
+fn is_complete(entry: Bucket, fs_base: u64) -> bool {
+    entry.key().load(Ordering::Acquire) == fs_base && entry.cells().load(Ordering::Acquire) != 0
 }
 
 /// The calling thread; `None` = no room.
@@ -146,6 +161,7 @@ fn buckets(table: Table, fs_base: u64) -> impl Iterator<Item = Bucket> {
     (first..first + PROBES).filter(|index| index % LOOKUP_BUCKETS != 0).map(move |index| table.bucket(index))
 }
 
+#[inline(never)]
 fn fill(agent: Agent, entry: Bucket, fs_base: u64) -> Option<Bucket> {
     let thread = match agent.state_at(entry.state().load(Ordering::Acquire)) {
         Some(thread) => thread,

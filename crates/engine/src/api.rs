@@ -393,6 +393,8 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// Of what patterns match, only what this regular expression finds in `OBJECT:FUNC` is meant.
     pub filter: Option<String>,
+    /// Attach points that may be probed at most; none are, if there are more.
+    pub most_probes: Option<usize>,
     /// Names of addresses are wanted: [`crate::Session::take_symbols`].
     pub symbols: bool,
     /// Stacks are what frame pointers give (`--frame-pointers`): faster, and wrong where there are
@@ -507,6 +509,8 @@ impl Stops {
 /// A site with its plan, for `explain`.
 #[derive(Clone, Debug)]
 pub struct Explained {
+    /// See [`crate::Listed::is_few`].
+    pub is_few: bool,
     /// Symbol name.
     pub name: String,
     /// Object path.

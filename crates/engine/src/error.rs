@@ -50,6 +50,14 @@ pub enum SessionError {
     /// A pattern means nothing.
     #[error(transparent)]
     NoMatch(Box<NoMatch>),
+    /// More is matched than is allowed.
+    #[error("Can't attach to {found} probes because it exceeds the current limit of {most} probes.")]
+    TooManyProbes {
+        /// Attach points.
+        found: usize,
+        /// [`crate::Options::most_probes`]
+        most: usize,
+    },
     /// Nothing is left of what a pattern means.
     #[error("nothing that it matches is left by the filter `{filter}`")]
     Filtered {

@@ -176,7 +176,17 @@ fn links(glob: &str) -> Vec<(PathBuf, Metadata)> {
             false => paths.into_iter().map(|dir| dir.join(part)).collect(),
         };
     }
+    let mut folders: HashMap<PathBuf, Option<PathBuf>> = HashMap::new();
     let file = |path: PathBuf| {
+        let (folder, name) = (path.parent()?, path.file_name()?);
+        let own = path.symlink_metadata().ok()?;
+        if own.is_file() {
+            // There may be thousands in a folder: one call of the system for each.
+            if !folders.contains_key(folder) {
+                folders.insert(folder.to_owned(), folder.canonicalize().ok());
+            }
+            return Some((folders.get(folder)?.as_ref()?.join(name), own));
+        }
         let file = path.metadata().ok().filter(Metadata::is_file)?;
         Some((path.canonicalize().ok()?, file))
     };

@@ -8,6 +8,7 @@ use object::elf;
 use sidestep_isa::object::Bytes;
 use sidestep_isa::{FileOff, Isa, Len, ObjectCode, Va};
 
+use crate::arch;
 use crate::code;
 use crate::debugfile::{self, DebugSearch, Outcome, Searched};
 use crate::dwarf::{Place, Sections};
@@ -207,10 +208,18 @@ impl Object {
         self.elf.interpreter.as_deref()
     }
 
-    /// Link-time address of the entry point; 0 in most libraries.
+    /// Link-time address of the first byte of the entry point; 0 in most libraries.
     #[must_use]
     pub fn entry(&self) -> Va {
-        self.elf.entry
+        arch::code(self.elf.isa, self.elf.entry)
+    }
+
+    /// The first byte of the code that a pointer to a function means, a link-time address. `None`:
+    /// that is no code of this object, or of another instruction set.
+    #[must_use]
+    pub fn pointed_to(&self, pointer: Va) -> Option<Va> {
+        let va = arch::code(self.elf.isa, pointer);
+        (self.elf.in_text(va) && !arch::is_foreign(self.elf.isa, pointer)).then_some(va)
     }
 
     /// The `PT_LOAD` segments, in file order.

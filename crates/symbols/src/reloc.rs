@@ -27,7 +27,8 @@ pub(crate) struct Relocations {
     pub(crate) values: Vec<Va>,
     /// `(slot, value)` of each `RELATIVE` of the sections whose words are asked for by address.
     pub(crate) slots: Vec<(Va, Va)>,
-    /// `(resolver, slot)` of each `IRELATIVE`, sorted.
+    /// `(resolver, slot)` of each `IRELATIVE`, sorted. The address is that of the resolver's first
+    /// byte.
     pub(crate) irelative: Vec<(Va, Va)>,
     /// `(symbol name, slot)` of each `JUMP_SLOT` and `GLOB_DAT`, sorted.
     pub(crate) imports: Vec<(Box<[u8]>, Va)>,
@@ -125,7 +126,7 @@ pub(crate) fn read(elf: &Elf) -> Result<Relocations, &'static str> {
                 }
                 Kind::Irelative => {
                     found.values.push(value);
-                    found.irelative.push((value, slot));
+                    found.irelative.push((arch::code(elf.isa, value), slot));
                 }
                 Kind::Absolute => {
                     let symbol = symbol()?;

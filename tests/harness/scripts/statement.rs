@@ -47,7 +47,15 @@ pub enum Statement {
 pub enum Loop {
     Unroll(u64),
     While(String, u64),
-    For(String, u64, u64),
+    For(String, From, u64),
+}
+
+/// Where a loop over numbers begins.
+#[derive(Clone, Debug)]
+pub enum From {
+    Number(u64),
+    /// The lower three bits of what is only known when it runs: there may be no round at all.
+    Low(Expr),
 }
 
 /// A map with a function.
@@ -208,12 +216,19 @@ fn loops(rng: &mut Rng, scope: &mut Scope, depth: usize) -> Statement {
     let form = match rng.below(3) {
         0 => Loop::Unroll(rounds),
         1 => Loop::While(name.clone(), rounds),
+        _ if rng.one_in(2) => Loop::For(name.clone(), From::Low(expression::number(rng, scope, 1)), 4 + rounds),
         _ => {
             let from = rng.below(20) as u64;
-            Loop::For(name.clone(), from, from + rounds)
+            Loop::For(name.clone(), From::Number(from), from + rounds)
         }
     };
+    let known = scope.ints.len();
+    // The body sees the number.
+    if let Loop::For(name, ..) = &form {
+        scope.ints.push((name.clone(), Int::I64));
+    }
     let mut body = block(rng, scope, depth + 1, 4);
+    scope.ints.truncate(known);
     // Nothing leaves the rounds of `unroll`, which are no loop.
     if rng.one_in(2) && !matches!(form, Loop::Unroll(_)) {
         let condition = expression::boolean(rng, scope, 1);
@@ -310,7 +325,12 @@ impl Statement {
                     Loop::While(name, n) => {
                         _ = writeln!(to.text, "${name} = 0; while (${name} < {n}) {{\n${name}++;");
                     }
-                    Loop::For(name, from, end) => _ = writeln!(to.text, "for ${name} : {from}..{end} {{"),
+                    Loop::For(name, From::Number(from), end) => {
+                        _ = writeln!(to.text, "for ${name} : {from}..{end} {{");
+                    }
+                    Loop::For(name, From::Low(from), end) => {
+                        _ = writeln!(to.text, "for ${name} : ({} & 7)..{end} {{", of(from));
+                    }
                 }
                 body.iter().for_each(|statement| statement.write(to));
                 "}".to_owned()
@@ -380,7 +400,8 @@ impl Statement {
             Statement::Loop(form, body) => {
                 let rounds = match form {
                     Loop::Unroll(n) | Loop::While(_, n) => 0..*n,
-                    Loop::For(_, from, end) => *from..*end,
+                    Loop::For(_, From::Number(from), end) => *from..*end,
+                    Loop::For(_, From::Low(from), end) => (from.value(state).bits() & 7)..*end,
                 };
                 for n in rounds {
                     match form {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use sidestep_engine::{Explained, Options, Pattern, SessionError};
 
-use super::paths;
+use super::paths::{self, few_of_many};
 use super::watch::Job;
 use crate::flags::{Explain, Output};
 use crate::out::plan;
@@ -59,5 +59,7 @@ fn print(sites: &[Explained], verbose: bool, mut sink: Sink) -> anyhow::Result<E
         }
     }
     sink.flush()?;
+    let few = sites.iter().filter(|site| site.is_few).map(|site| &*site.object);
+    few_of_many(few).iter().for_each(|note| sink.note(note));
     Ok(ExitCode::SUCCESS)
 }

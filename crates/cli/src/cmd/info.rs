@@ -1,13 +1,12 @@
 //! `sidestep --info`: would an attach work here, and how well?
 
-use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
 use sidestep_engine::fitness::{self, Fact, Verdict};
 use sidestep_engine::{Action, Bundle, FuncPattern, Pattern, Request, Session, Target};
-use sidestep_isa::Va;
+use sidestep_symbols::Object;
 
 use crate::flags::script::Script;
 use crate::out::json;
@@ -75,7 +74,7 @@ fn trial(flags: &Script) -> Fact {
         let mut command = Command::new(&exe);
         command.arg("-").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = Waiting(command.spawn().with_context(|| format!("cannot start {}", exe.display()))?);
-        let (object, func) = (Some(exe.display().to_string()), FuncPattern::Addr(entry(&exe)?));
+        let (object, func) = (Some(exe.display().to_string()), FuncPattern::Addr(Object::open(&exe, &[])?.entry()));
         let request = Request::new(Pattern { text: "its entry point".to_owned(), object, func }, Action::default());
         let start = Instant::now();
         let target = Target::Pid(child.0.id() as i32);
@@ -91,12 +90,4 @@ fn trial(flags: &Script) -> Fact {
             fact(Verdict::Prevented, format!("a process of this user could not be probed: {}", crate::message(&error)))
         }
     }
-}
-
-/// The entry point of an ELF file (`e_entry`).
-fn entry(file: &Path) -> anyhow::Result<Va> {
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let is_64_bit = bytes.get(4) == Some(&2);
-    let field = bytes.get(24..if is_64_bit { 32 } else { 28 }).context("the program has no header")?;
-    Ok(Va(field.iter().rev().fold(0, |address, byte| address << 8 | u64::from(*byte))))
 }

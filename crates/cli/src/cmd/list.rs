@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use sidestep_engine::{Listed, Options, Pattern, pattern};
 
-use super::paths;
+use super::paths::{self, few_of_many};
 use crate::flags::List;
 use crate::out::sink::Sink;
 use crate::out::{escape, json};
@@ -40,6 +40,8 @@ pub fn run(flags: &List) -> anyhow::Result<ExitCode> {
         print(functions.iter().map(place).collect(), &mut sink)?;
     }
     sink.flush()?;
+    let few = functions.iter().filter(|function| function.is_few).map(|function| &*function.object);
+    few_of_many(few).iter().for_each(|note| sink.note(note));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,6 +102,7 @@ mod tests {
             va: Va(16),
             size: 3,
             is_usdt: false,
+            is_few: false,
         };
         assert_eq!(place(&function), "/lib/a.so:_Z1fPc");
         function.demangled = Some("f(char*)".to_owned());

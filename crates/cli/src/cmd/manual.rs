@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, error::ErrorKind};
 use clap_complete::Shell;
+use sidestep_lang::script::near::near;
 
 use crate::flags::{Cli, Man};
 use crate::out::man;
@@ -24,7 +25,9 @@ pub fn man(flags: &Man) -> anyhow::Result<ExitCode> {
     let name = flags.page.as_ref().map_or_else(|| "sidestep".to_owned(), |page| format!("sidestep-{page}"));
     let Some(page) = pages.iter().find(|page| page.name == name) else {
         let names: Vec<&str> = pages.iter().filter_map(|page| page.name.strip_prefix("sidestep-")).collect();
-        let message = format!("there is no manual page {name}; there are {}", names.join(", "));
+        let meant = flags.page.as_deref().and_then(|page| near(page, &names));
+        let meant = meant.map_or(String::new(), |near| format!("; did you mean {near}?"));
+        let message = format!("there is no manual page {name}{meant}\nthere are {}", names.join(", "));
         super::usage(ErrorKind::InvalidValue, &message)
     };
     print(page.text.as_bytes())

@@ -1,5 +1,6 @@
 //! Objects in the file system that globs of paths mean.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -29,6 +30,15 @@ pub fn in_each<T>(
         }
     }
     error.filter(|_| found.is_empty()).map_or(Ok(found), Err)
+}
+
+/// What to say of objects of whose functions a pattern has found only the few that have symbols.
+pub fn few_of_many<'o>(objects: impl Iterator<Item = &'o Path>) -> BTreeSet<String> {
+    let note = |object: &Path| {
+        let object = object.display();
+        format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' matches them")
+    };
+    objects.map(note).collect()
 }
 
 /// A pattern for each object in the file system that a glob means; in a process, the mapped objects

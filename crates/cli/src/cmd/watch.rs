@@ -11,6 +11,7 @@ use sidestep_engine::{
 use super::audit::Audit;
 use super::costs::Costs;
 use super::losses::Losses;
+use super::paths::few_of_many;
 use super::{is_unwanted, progress};
 use crate::flags::{EngineFlags, Output, TargetFlags, Timing};
 use crate::out::processes::by_reason;
@@ -41,6 +42,10 @@ pub trait Tool {
     /// What becomes of a request that means nothing.
     fn missing(&self) -> Missing {
         Missing::Usual
+    }
+    /// Attach points that may be probed at most.
+    fn most_probes(&self) -> Option<usize> {
+        None
     }
     /// Whether it prints names of addresses.
     fn wants_symbols(&self) -> bool {
@@ -141,6 +146,7 @@ pub fn run_with(job: &Job, tool: &mut dyn Tool, sink: Sink) -> anyhow::Result<Ex
     let protect = &job.target.protect;
     let options = Options {
         symbols: tool.wants_symbols(),
+        most_probes: tool.most_probes(),
         missing,
         follow,
         late,
@@ -367,7 +373,7 @@ impl Watch<'_> {
             End::Signal(signal) if hurry => Some(*signal),
             _ => None,
         };
-        let (mut told, mut killed_it) = (false, false);
+        let (mut told, mut killed_at) = (false, None);
         loop {
             match self.session.poll() {
                 TargetState::Exited(Some(ExitStatus::Code(code))) => return ExitCode::from(code as u8),
@@ -384,11 +390,13 @@ impl Watch<'_> {
                 TargetState::Running | TargetState::Executed => {}
             }
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if handed_on.is_some() && (signal.is_some() || late) && !killed_it {
+            let interrupts = sidestep_engine::interrupts();
+            if handed_on.is_some() && (signal.is_some() || late) && killed_at.is_none() {
                 // It ends for certain now, and says what its status is.
                 signals::send(self.session.pid(), libc::SIGKILL);
-                killed_it = true;
-            } else if let Some(signal) = signal {
+                killed_at = Some(interrupts);
+            } else if let Some(signal) = signal.filter(|_| killed_at != Some(interrupts)) {
+                // One that came before the end of the detach was counted then, and is read here.
                 return killed(signal);
             }
             if matches!(end, End::Done) && !told && !ends {
@@ -413,10 +421,7 @@ fn notes(session: &Session, sink: &Sink, options: &Options, verbose: bool) {
     for (pid, remains) in session.remains() {
         sink.warn(&format!("WARNING: in process {pid}, {remains}"));
     }
-    for object in session.nameless() {
-        let object = object.display();
-        sink.note(&format!("most functions of {object} have no symbols: the pattern '{object}:sub_*' matches them"));
-    }
+    few_of_many(session.nameless()).iter().for_each(|note| sink.note(note));
     if !verbose {
         refusals::summary(session.refused()).into_iter().for_each(|line| sink.note(&line));
         return;

@@ -9,7 +9,8 @@ const WIDTH: usize = 80;
 
 /// The table of flags, whose texts fit.
 pub fn command() -> Command {
-    fitted(Cli::command()).infer_long_args(true)
+    // Not what the file is called that was started.
+    fitted(Cli::command()).infer_long_args(true).bin_name("sidestep")
 }
 
 fn fitted(command: Command) -> Command {

@@ -143,32 +143,70 @@ fn formatted(command: &Command, words: &mut Vec<OsString>) {
     }
 }
 
-/// `funccount libc:malloc ls -l` runs `ls -l`: a word more than the command takes itself is the
-/// first of what it runs. A command that takes any number of words needs `--`.
+/// `funccount libc:malloc ls -l` runs `ls -l`: the first word that the command cannot take itself
+/// is the first of what it runs.
 fn dashed(command: &Command, words: &mut Vec<OsString>) {
-    let own: Vec<&Arg> = command.get_positionals().filter(|arg| !arg.is_last_set()).collect();
-    let is_open = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
-    if !command.get_positionals().any(Arg::is_last_set) || own.iter().any(is_open) {
+    if !command.get_positionals().any(Arg::is_last_set) {
         return;
     }
-    let (mut at, mut left) = (2, own.len());
+    let mut own = command.get_positionals().filter(|arg| !arg.is_last_set()).peekable();
+    let (mut at, mut has_specs) = (2, false);
     while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
         if word == "--" {
             return;
         }
         if word.starts_with('-') && word != "-" {
+            at += 1;
             match option(command, word) {
                 // What is probed is given.
-                Some(read) if !read.names(&["pid", "cmd"]) => at += 1 + usize::from(read.value_follows),
-                _ => return,
+                Some(read) if read.names(&["pid", "cmd"]) => return,
+                Some(read) => at += usize::from(read.value_follows),
+                None if takes_specs(command, word) => {
+                    let is_spec = |word: &&OsString| word.to_str().is_some_and(|word| word.contains(':'));
+                    at += words[at..].iter().take_while(is_spec).count();
+                }
+                None => return,
             }
-        } else if left == 0 {
+            continue;
+        }
+        let is_own = match own.peek() {
+            None => false,
+            // Patterns of functions. Another one than the first may be the name of a program, too.
+            Some(arg) if matches!(arg.get_action(), ArgAction::Append) => {
+                !std::mem::replace(&mut has_specs, true) || !is_program(word)
+            }
+            Some(arg) if NUMBERS.contains(&arg.get_id().as_str()) => {
+                own.next();
+                word.parse::<f64>().is_ok()
+            }
+            Some(_) => own.next().is_some(),
+        };
+        if !is_own {
             words.insert(at, "--".into());
             return;
-        } else {
-            (at, left) = (at + 1, left - 1);
         }
+        at += 1;
     }
+}
+
+/// Words of commands that are numbers.
+const NUMBERS: [&str; 2] = ["every", "count"];
+
+/// Whether it is the option of `argdist` that specifications follow. Each of them has a colon.
+fn takes_specs(command: &Command, word: &str) -> bool {
+    let is_it = |arg: &Arg| match word.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => word.strip_prefix('-').is_some_and(|letter| arg.get_short().is_some_and(|c| letter == c.to_string())),
+    };
+    command.get_arguments().any(|arg| is_it(arg) && ["count", "histogram"].contains(&arg.get_id().as_str()))
+        && command.get_name() == "argdist"
+}
+
+/// Whether it is the path of a program, and so no function.
+fn is_program(word: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let is_executable = |data: std::fs::Metadata| data.is_file() && data.permissions().mode() & 0o111 != 0;
+    word.contains('/') && !word.contains(':') && std::fs::metadata(word).is_ok_and(is_executable)
 }
 
 #[cfg(test)]
@@ -209,14 +247,25 @@ mod tests {
         assert_eq!(of("s -q funclatency read cat f"), "s funclatency -q read -- cat f");
         assert_eq!(of("s sslsniff -x --comm c curl -f u"), "s sslsniff -x --comm c -- curl -f u");
         assert_eq!(of("s stackcount -D 2 -fP json ls"), "s stackcount -D 2 -fP json -- ls");
+        assert_eq!(of("s trace malloc free /bin/sh -p 1"), "s trace malloc free -- /bin/sh -p 1");
+        assert_eq!(of("s funcslower -m 1 read /bin/sh"), "s funcslower -m 1 read -- /bin/sh");
+        assert_eq!(of("s memleak -o 9 ls -l"), "s memleak -o 9 -- ls -l");
+        assert_eq!(of("s memleak 1 2 ls -l"), "s memleak 1 2 -- ls -l");
+        assert_eq!(of("s memleak 1 ls"), "s memleak 1 -- ls");
+        assert_eq!(of("s argdist -C p:c:f() ls -C"), "s argdist -C p:c:f() -- ls -C");
+        assert_eq!(of("s argdist -i 2 -H r:c:f() p:c:g() -T 3 ls"), "s argdist -i 2 -H r:c:f() p:c:g() -T 3 -- ls");
         for line in [
             "s funccount libc:malloc",
+            "s trace /bin/sh",
+            "s trace malloc /bin/sh:main",
+            "s trace malloc /no/such/program",
+            "s memleak -p 1 2",
+            "s argdist -p 1 -C p:c:f()",
             "s funccount libc:malloc -- ls a",
             "s funccount -p 1 malloc free",
             "s funccount --nonsense malloc free",
             "s trace malloc free",
             "s funcslower malloc free",
-            "s argdist -C p:c:f() ls",
             "s explain malloc free",
         ] {
             assert_eq!(of(line), line);

@@ -82,7 +82,8 @@ mod tests {
     fn refusal_has_its_reason() {
         let refusal = Refusal { asked: Va(0x20), reason: Reason::Breakpoint.into() };
         let returns = explain::Returns::Not { why: String::new() };
-        let site = Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal), returns };
+        let site =
+            Explained { name: "f".to_owned(), object: "/bin/a".into(), plan: Err(refusal), returns, is_few: false };
         assert_eq!(lines(&site, &[], false)[2], "  technique   none: there is a breakpoint already");
         assert_eq!(
             json(&site),

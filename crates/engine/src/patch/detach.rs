@@ -387,8 +387,8 @@ fn restore(
     }
     let in_flight = returns::in_flight(stopped, found.trampoline, &journal.code, others.sessions(), &positions)?;
     let all_positions = positions.clone();
-    // What other sessions need of the handler stays, and a thread that is about to execute its first
-    // instruction has looked at nothing.
+    // What other sessions need of the handler stays, and a thread that is about to execute its
+    // first instruction has looked at nothing.
     let needed = journal.is_needed && found.owner == Va(0);
     let handler = needed.then(|| signals::handler(&process, found.private_va)).transpose()?;
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)) && !journal.stays_at(stopped, p));

@@ -1,7 +1,7 @@
 //! What stays of a session that has ended, while others share its signals or rely on its guards:
 //! the handler, the guards, and what is known of signals. Its probes are gone, and its agent does
-//! what it does in a forked child that nobody follows: no program runs, nothing is counted. When the
-//! last of those others ends, its detach removes this, too ([`super::detach`]).
+//! what it does in a forked child that nobody follows: no program runs, nothing is counted. When
+//! the last of those others ends, its detach removes this, too ([`super::detach`]).
 
 use std::collections::HashSet;
 use std::mem::offset_of;

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use sidestep_isa::Va;
 use sidestep_plan::{Needs, Plan, explain};
@@ -16,6 +17,7 @@ use crate::programs::{Ends, Part};
 use crate::refusal::Refusal;
 use crate::resolve;
 use crate::resolve::objects::Objects;
+use crate::resolve::unnamed::finds_only_few;
 use crate::target::remote::{mappings, used};
 
 /// One function that `list` shows.
@@ -34,6 +36,9 @@ pub struct Listed {
     pub size: u64,
     /// A USDT probe: its name is `PROVIDER:NAME`.
     pub is_usdt: bool,
+    /// Most functions of the object have no symbols, and the pattern, which is for many, does not
+    /// mean those.
+    pub is_few: bool,
 }
 
 fn matches(pattern: &Pattern, pid: Option<i32>, objects: &mut Objects) -> Result<Vec<resolve::Match>, SessionError> {
@@ -47,7 +52,9 @@ fn matches(pattern: &Pattern, pid: Option<i32>, objects: &mut Objects) -> Result
 /// name is looked up like the dynamic loader does). Sorted by object, then name.
 pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Listed>, SessionError> {
     let mut all = Vec::new();
-    for m in matches(pattern, pid, &mut Objects::new(options))? {
+    let found = matches(pattern, pid, &mut Objects::new(options))?;
+    let few = finds_few(pattern, &found);
+    for m in found {
         let listed = |raw: &str, name: &str| Listed {
             object: m.object.path().to_owned(),
             name: if raw.is_empty() { name.to_owned() } else { raw.to_owned() },
@@ -55,6 +62,7 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
             va: m.va.unwrap_or(m.symbol_va),
             size: m.size,
             is_usdt: m.usdt.is_some(),
+            is_few: few.contains(m.object.path()),
         };
         all.push(listed(&m.raw, &m.name));
         all.extend(m.aliases.iter().map(|(raw, name)| listed(raw, name)));
@@ -63,6 +71,12 @@ pub fn list(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Ve
     tell_overloads(&mut all, is_told);
     all.sort_by(|a, b| (&a.object, &a.name, a.va).cmp(&(&b.object, &b.name, b.va)));
     Ok(all)
+}
+
+/// The objects of whose functions a pattern means only the few that have symbols.
+fn finds_few(pattern: &Pattern, found: &[resolve::Match]) -> HashSet<PathBuf> {
+    let objects = found.chunk_by(|a, b| Rc::ptr_eq(&a.object, &b.object)).map(|all| &all[0].object);
+    objects.filter(|object| finds_only_few(&pattern.func, object)).map(|object| object.path().to_owned()).collect()
 }
 
 /// Gives names of C++ their parameters where several functions of an object have the name, or
@@ -87,6 +101,8 @@ fn tell_overloads(all: &mut [Listed], always: bool) {
 pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result<Vec<Explained>, SessionError> {
     let mut objects = Objects::new(options);
     let found: Vec<_> = matches(pattern, pid, &mut objects)?.into_iter().map(|m| (0, m)).collect();
+    let all: Vec<_> = found.iter().map(|(_, m)| m.clone()).collect();
+    let few = finds_few(pattern, &all);
     let needs = Some(Needs::default());
     let wish = Wish { returns: None, post: false, trap_only: options.no_optimize, more: false, leaves: false, needs };
     let process = pid.map(Process::open).transpose()?;
@@ -108,6 +124,7 @@ pub fn explain(pattern: &Pattern, pid: Option<i32>, options: &Options) -> Result
         Explained {
             name: p.matched.name.clone(),
             object: p.matched.object.path().to_owned(),
+            is_few: few.contains(p.matched.object.path()),
             returns: returns.remove(&whose(&p)).unwrap_or_else(none),
             plan: p.plan.map_err(|reason| Refusal { asked: p.matched.symbol_va, reason }),
         }

@@ -492,9 +492,9 @@ fn implementation(
     resolver: Va,
 ) -> Result<Va, &'static str> {
     let stored = |slot: Va, bias: i64| -> Option<Va> {
-        let value: u64 = process.read_pod(slot.offset(bias)).ok()?;
-        let va = Va(value).offset(-loaded.bias);
-        (loaded.range.contains(&value) && va != resolver && loaded.object.check_code(va).is_ok()).then_some(va)
+        let value = process.read_word(slot.offset(bias)).ok()?;
+        let va = loaded.object.pointed_to(Va(value).offset(-loaded.bias))?;
+        (loaded.range.contains(&value) && va != resolver).then_some(va)
     };
     let own = loaded.object.irelative_slots(resolver);
     if let Some(va) = own.into_iter().find_map(|slot| stored(slot, loaded.bias)) {

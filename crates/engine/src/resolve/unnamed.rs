@@ -5,6 +5,7 @@ use std::rc::Rc;
 use sidestep_isa::Va;
 use sidestep_symbols::{Function, Matcher, Object, asks_for_unnamed, unnamed};
 
+use crate::api::FuncPattern;
 use crate::error::SessionError;
 use crate::resolve::analyses::Analyses;
 
@@ -38,6 +39,15 @@ pub(crate) fn find<'o>(
         analyses.look_ahead(object)?;
     }
     Ok(functions(object, analyses)?.iter().filter(|function| matcher.finds(&function.name)).collect())
+}
+
+/// Whether a pattern for many functions means, of an object whose functions mostly have no
+/// symbols, only those that have.
+pub(crate) fn finds_only_few(pattern: &FuncPattern, object: &Object) -> bool {
+    let is_for_many = |text: &str| !Matcher::glob(text).is_name() && !asks_for_unnamed(text);
+    matches!(pattern, FuncPattern::Name(text) if is_for_many(text))
+        && !object.functions().is_empty()
+        && object.is_mostly_nameless()
 }
 
 /// The function around a link-time address, and the offset in it.

@@ -1,6 +1,7 @@
 //! Attaching to a process that runs: all that can be decided before anything is changed, and then
 //! the change.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use sidestep_sys::{Process, TscScale};
@@ -69,6 +70,24 @@ impl Session {
     }
 }
 
+/// Whether so many attach points are allowed, beside those that are there. As bpftrace counts them:
+/// a static probe is one, wherever it is.
+pub(crate) fn check_limit(
+    matches: &[(usize, resolve::Match)],
+    there: usize,
+    options: &Options,
+) -> Result<(), SessionError> {
+    let Some(most) = options.most_probes else { return Ok(()) };
+    let mut known = HashSet::new();
+    let is_new = |(request, m): &&(usize, resolve::Match)| {
+        m.usdt.is_none() || known.insert((*request, m.object.path().to_owned(), m.name.clone()))
+    };
+    match there + matches.iter().filter(is_new).count() {
+        found if found > most => Err(SessionError::TooManyProbes { found, most }),
+        _ => Ok(()),
+    }
+}
+
 /// A process that is about to be probed, and how.
 pub(crate) struct Attach {
     process: Process,
@@ -112,6 +131,7 @@ impl Attach {
             }
         }
         let total = matches.len();
+        check_limit(&matches, 0, &wanted.options)?;
         progress(Progress { done: 0, total });
         let mut done = 0;
         let (planned, mut hooks) = installer.plan(matches, &process, &mut objects, &mut || {

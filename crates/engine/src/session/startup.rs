@@ -11,6 +11,7 @@ use crate::error::SessionError;
 use crate::resolve;
 use crate::resolve::objects::Objects;
 use crate::session::Progress;
+use crate::session::attach::check_limit;
 use crate::session::follow::Follow;
 use crate::session::installer::Installer;
 use crate::session::spec::SessionSpec;
@@ -97,6 +98,7 @@ pub(crate) fn follow(
         let process = spawned.process().clone();
         let (matches, missing) = find(&process, &installer, &mut objects, last);
         let matches = installer.only_new(matches);
+        check_limit(&matches, installer.probes.len(), &wanted.options)?;
         let (mut done, total) = (installer.probes.len(), installer.probes.len() + matches.len());
         let (planned, mut hooks) = installer.plan(matches, &process, &mut objects, &mut || {
             done += 1;

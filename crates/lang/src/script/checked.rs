@@ -86,6 +86,8 @@ pub struct Config {
     pub max_map_keys: u32,
     /// Bytes of a file that `cat()` prints at most.
     pub max_cat_bytes: u64,
+    /// Attach points at most, if anybody has said so.
+    pub max_probes: Option<u64>,
     /// Maps are printed at the end.
     pub print_maps_on_exit: bool,
     /// Stacks have source lines and inlined functions.
@@ -125,6 +127,7 @@ impl Default for Config {
             max_strlen: 1024,
             max_map_keys: 4096,
             max_cat_bytes: 10 << 10,
+            max_probes: None,
             print_maps_on_exit: true,
             show_debug_info: true,
             missing_probes: MissingProbes::Error,

@@ -16,7 +16,7 @@ pub struct Setting {
 }
 
 /// Settings that there are.
-pub const SETTINGS: [Setting; 8] = [
+pub const SETTINGS: [Setting; 9] = [
     Setting { name: "max_strlen", values: "1 to 16384", default: "1024", help: "bytes of a string" },
     Setting {
         name: "max_cat_bytes",
@@ -25,6 +25,7 @@ pub const SETTINGS: [Setting; 8] = [
         help: "bytes that cat() prints of a file",
     },
     Setting { name: "max_map_keys", values: "1 to 10000000", default: "4096", help: "keys of a map" },
+    Setting { name: "max_probes", values: A_NUMBER, default: "1024", help: "attach points, if a script sets it" },
     Setting {
         name: "missing_probes",
         values: "error, warn or ignore",
@@ -69,7 +70,7 @@ const fn unused(name: &'static str, values: &'static str, default: &'static str)
     Unused { name, values, default }
 }
 
-const UNUSED: [Unused; 19] = [
+const UNUSED: [Unused; 18] = [
     unused("cache_user_symbols", "PER_PID, PER_PROGRAM, NONE, true, false, 1 or 0", "PER_PID"),
     unused("cpp_demangle", "true: names are always demangled", "true"),
     unused("lazy_symbolication", A_BOOL, "true"),
@@ -78,7 +79,6 @@ const UNUSED: [Unused; 19] = [
     unused("log_size", A_NUMBER, "1000000"),
     unused("max_ast_nodes", A_NUMBER, "0"),
     unused("max_bpf_progs", A_NUMBER, "1024"),
-    unused("max_probes", A_NUMBER, "1024"),
     unused("max_type_res_iterations", A_NUMBER, "0"),
     unused("on_stack_limit", A_NUMBER, "32"),
     unused("perf_rb_pages", A_NUMBER, "0"),
@@ -149,6 +149,30 @@ const ENVIRONMENT: &[&str] = &["btf", "kernel_build", "kernel_source", "vmlinux"
 /// is checked, and means nothing.
 const LICENSES: &str = "Dual MIT/GPL, Dual BSD/GPL, Dual MPL/GPL, GPL and additional rights, GPL v2, GPL";
 
+/// A name without capitals, and without what environment variables begin with.
+fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().trim_start_matches("bpftrace_").to_owned()
+}
+
+/// What a setting is called now that had this name.
+fn renamed(name: &str) -> Option<&'static str> {
+    match name {
+        "strlen" => Some("max_strlen"),
+        "map_keys_max" => Some("max_map_keys"),
+        _ => None,
+    }
+}
+
+/// What is said of a setting that has another name now, or no effect.
+#[must_use]
+pub fn outdated(name: &str) -> Option<String> {
+    let name = plain(name);
+    match renamed(&name) {
+        Some(new) => Some(format!("{name} has been renamed, please use {new}")),
+        None => (name == "symbol_source").then(|| format!("{name} is deprecated and has no effect")),
+    }
+}
+
 /// Why a setting cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoSetting {
@@ -180,6 +204,8 @@ impl Config {
             "max_strlen" => Told::Number(self.max_strlen as u64),
             "max_cat_bytes" => Told::Number(self.max_cat_bytes),
             "max_map_keys" => Told::Number(self.max_map_keys.into()),
+            // Nothing is limited by what bpftrace begins with.
+            "max_probes" => Told::Number(self.max_probes.unwrap_or(1024)),
             "print_maps_on_exit" => Told::Bool(self.print_maps_on_exit),
             "show_debug_info" => Told::Bool(self.show_debug_info),
             "str_trunc_trailer" => Told::Text(self.trailer.clone()),
@@ -207,18 +233,14 @@ impl Config {
     /// # Errors
     /// There is no such setting, or no such value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), NoSetting> {
-        let name = name.to_ascii_lowercase();
-        let name = match name.trim_start_matches("bpftrace_") {
-            // As they were called before.
-            "strlen" => "max_strlen",
-            "map_keys_max" => "max_map_keys",
-            name => name,
-        };
+        let name = plain(name);
+        let name = renamed(&name).unwrap_or(&name);
         let number: Option<u64> = value.parse().ok();
         match (name, number, value) {
             ("max_strlen", Some(n @ 1..=16384), _) => self.max_strlen = n as usize,
             ("max_cat_bytes", Some(n @ 1..=16_777_216), _) => self.max_cat_bytes = n,
             ("max_map_keys", Some(n @ 1..=10_000_000), _) => self.max_map_keys = n as u32,
+            ("max_probes", Some(n), _) => self.max_probes = Some(n),
             ("print_maps_on_exit", Some(1), _) | ("print_maps_on_exit", _, "true") => self.print_maps_on_exit = true,
             ("print_maps_on_exit", Some(0), _) | ("print_maps_on_exit", _, "false") => self.print_maps_on_exit = false,
             ("show_debug_info", Some(1), _) | ("show_debug_info", _, "true") => self.show_debug_info = true,
@@ -304,6 +326,7 @@ mod tests {
                 assert_eq!(config.set(setting.name, "nonsense"), Err(NoSetting::Value(setting.values)), "{setting:?}");
             }
             config.set(setting.name, setting.default).unwrap();
+            config.max_probes = None;
             assert_eq!(config, Config::default(), "{setting:?}");
             let told = match config.told(setting.name).unwrap() {
                 Told::Number(n) => n.to_string(),

@@ -57,7 +57,7 @@ impl Tree {
 
     fn stmt(&mut self, depth: usize, stmt: &Stmt) {
         match &stmt.kind {
-            StmtKind::Expr(expr) => self.expr(depth, expr),
+            StmtKind::Expr(expr) | StmtKind::Discard(expr) => self.expr(depth, expr),
             StmtKind::Assign { target, op, value } => {
                 self.line(depth, format!("{}=", op.map_or("", |op| op.text())));
                 self.expr(depth + 1, target);

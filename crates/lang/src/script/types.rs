@@ -262,6 +262,9 @@ impl Type {
             Type::Enum(of) => of.name.clone(),
             Type::Data { ty, .. } => ty.name(),
             Type::List(List { of, .. }) => format!("{}[]", of.name()),
+            // With the NUL that ends it.
+            Type::Text(len) => format!("string[{}]", len + 1),
+            Type::Bytes(len) => format!("buffer[{len}]"),
             Type::Tuple(types) => {
                 let mut names = types.iter().map(Type::name);
                 match types.form() {

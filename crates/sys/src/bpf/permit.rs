@@ -14,6 +14,11 @@ pub enum Refusal {
     /// It has no eBPF.
     #[error("this kernel has no eBPF (CONFIG_BPF_SYSCALL): run the object without --kernel")]
     NoBpf,
+    /// There are uprobes, but none that objects can work with. A 32-bit kernel refuses them in T32
+    /// code, and gives programs registers of 32 bits, where clang has 64 for each; a 64-bit kernel
+    /// refuses them in all 32-bit programs.
+    #[error("this kernel has no uprobes for eBPF objects in 32-bit Arm programs: run the object without --kernel")]
+    Arm32,
     /// It has no uprobes for perf.
     #[error("this kernel has no uprobes for perf ({0}): run the object without --kernel")]
     NoUprobes(AttachError),
@@ -50,6 +55,9 @@ pub enum Refusal {
 /// # Errors
 /// What is missing, in words.
 pub fn permitted() -> Result<(), Refusal> {
+    if cfg!(target_arch = "arm") {
+        return Err(Refusal::Arm32);
+    }
     let spec = MapSpec { name: "permitted", kind: 2, key_size: 4, value_size: 4, max_entries: 1, ..MapSpec::default() };
     match Map::create(&spec) {
         Ok(_) => {}

@@ -49,6 +49,15 @@ pub fn pattern(point: &Point, regexp: bool) -> anyhow::Result<Pattern> {
     Ok(parsed)
 }
 
+/// The object of an attach point as it is written, without the source file and line behind it.
+pub fn object(point: &Point) -> &str {
+    let is_line = point.provider != Provider::Usdt && point.fields.last().is_some_and(|field| is_number(&field.text));
+    match point.object().rsplit_once('@') {
+        Some((object, _)) if is_line => object,
+        _ => point.object(),
+    }
+}
+
 fn is_number(text: &str) -> bool {
     text.parse::<u64>().is_ok()
 }
@@ -111,7 +120,7 @@ pub fn bundle(compiled: &Compiled, regexp: bool) -> anyhow::Result<(Bundle, Vec<
 
 /// What the probes of an attach point are called.
 pub fn label(point: &Point) -> Label {
-    let (kind, object) = (point.provider.name().to_owned(), point.object().to_owned());
+    let (kind, object) = (point.provider.name().to_owned(), object(point).to_owned());
     Label { kind, object, name: point.name.clone() }
 }
 

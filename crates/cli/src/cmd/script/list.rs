@@ -1,17 +1,18 @@
 //! `sidestep -l`: attach points, ready to be pasted back.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
-use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, pattern};
+use sidestep_engine::{Listed, Options, Pattern, RefusalReason, SessionError, inside, pattern};
 use sidestep_lang::script::ast::{Point, Provider};
 use sidestep_lang::script::parser::{Given, KERNEL_KINDS, OWN_SIGNALS, parse_given};
 
 use super::{attach, records, types, usdt};
-use crate::cmd::paths;
+use crate::cmd::paths::{self, few_of_many};
 use crate::cmd::{list, usage};
 use crate::flags::Format;
 use crate::flags::script::Script;
@@ -57,7 +58,7 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
     let pid = flags.target.first();
     let options = flags.engine.options();
     let mut sink = Sink::open(flags.output.file.as_deref(), Format::Text, flags.output.detail.quiet)?;
-    let (mut lines, mut missing) = (Vec::new(), Vec::new());
+    let (mut lines, mut missing, mut nameless) = (Vec::new(), Vec::new(), BTreeSet::new());
     for point in &wanted.points {
         if !point.provider.has_target() {
             lines.push(match (point.provider, &*point.fields) {
@@ -90,6 +91,7 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
                 let below = |listed: &Listed| arguments.get(&(listed.object.clone(), listed.name.clone()));
                 let line = |listed: &Listed| line(point, listed) + below(listed).map_or("", String::as_str);
                 lines.extend(found.iter().map(line));
+                nameless.extend(few_of_many(found.iter().filter(|one| one.is_few).map(|one| &*one.object)));
             }
             Err(error @ SessionError::NoMatch(_)) => missing.push((point, error)),
             Err(error) => return Err(error.into()),
@@ -106,6 +108,7 @@ fn print_all(wanted: &Wanted, text: &str, flags: &Script) -> anyhow::Result<Exit
         _ => {}
     }
     list::print(lines, &mut sink)?;
+    nameless.iter().for_each(|note| sink.note(note));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -204,9 +207,15 @@ fn points(script: &str, params: &[String]) -> anyhow::Result<Vec<Point>> {
 
 /// As an attach point is written.
 fn line(point: &Point, listed: &Listed) -> String {
-    let object = sidestep_engine::written(point.object(), &listed.object.display().to_string());
+    let written = attach::object(point);
+    let object = sidestep_engine::written(written, &listed.object.display().to_string());
     let provider = point.provider.name();
     let line = match &listed.demangled {
+        // The place of a line of a source file.
+        _ if written != point.object() && inside(&listed.name).1 > 0 => {
+            let (function, distance) = inside(&listed.name);
+            format!("{provider}:{object}:{}+{distance}", pattern::quote(function))
+        }
         _ if listed.is_usdt => format!("{provider}:{object}:{}", listed.name),
         Some(name) => {
             let language = if sidestep_symbols::is_rust(&listed.name) { "rust" } else { "cpp" };
@@ -282,6 +291,7 @@ mod tests {
                 va: Va(16),
                 size: 3,
                 is_usdt: false,
+                is_few: false,
             };
             let all = points("uprobe:libc:* {}", &[]).unwrap();
             let text = line(&all[0], &listed);

@@ -22,7 +22,7 @@ use sidestep_engine::Target;
 use sidestep_lang::script::ast::{Declared, Point, Provider, Script as Parsed};
 use sidestep_lang::script::check::check_with;
 use sidestep_lang::script::checked::Config;
-use sidestep_lang::script::config::NoSetting;
+use sidestep_lang::script::config::{NoSetting, outdated};
 use sidestep_lang::script::lower::{Compiled, lower};
 use sidestep_lang::script::near::near;
 use sidestep_lang::script::parser::{Given, parse_given};
@@ -65,6 +65,12 @@ pub fn run_tool(flags: &Script, tool: Tool) -> anyhow::Result<ExitCode> {
 
 fn start(flags: &Script, mut source: Source, tool: Option<Tool>) -> anyhow::Result<ExitCode> {
     let environment = environment(std::env::vars())?;
+    if !flags.more.no_warnings {
+        environment
+            .iter()
+            .filter_map(|(name, _)| outdated(name))
+            .for_each(|warning| say(&format!("WARNING: {warning}")));
+    }
     let mut given = Given {
         params: source.params.clone(),
         options: flags.more.options.clone(),
@@ -202,20 +208,23 @@ fn keep_matching(script: &mut Parsed, filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to say of a word that is neither a command nor a file.
-fn no_command(word: &str) -> String {
+/// What to say of a word that is neither a command nor a file. `next`: the word behind it.
+fn no_command(word: &str, next: Option<&str>) -> String {
     let names: Vec<String> = <crate::flags::Cli as clap::CommandFactory>::command()
         .get_subcommands()
         .map(|c| c.get_name().to_owned())
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    if word == "help" {
-        return format!("help is for one of the commands: {}", names.join(", "));
-    }
     // `latency` of `funclatency`, as well as what is misspelt.
-    let part = || names.iter().copied().find(|name| word.len() > 3 && name.contains(word));
-    let meant = near(word, &names).or_else(part).map_or(String::new(), |near| format!("; did you mean {near}?"));
-    format!("\"{word}\" is neither a command nor the file of a script{meant}")
+    let meant = |word: &str| {
+        let part = || names.iter().copied().find(|name| word.len() > 3 && name.contains(word));
+        near(word, &names).or_else(part).map_or(String::new(), |near| format!("; did you mean {near}?"))
+    };
+    if word == "help" {
+        let wrong = next.map(|next| format!("\"{next}\" is no command{}\n", meant(next))).unwrap_or_default();
+        return format!("{wrong}help is for one of the commands: {}", names.join(", "));
+    }
+    format!("\"{word}\" is neither a command nor the file of a script{}", meant(word))
 }
 
 /// Processors that the machine may have, also those that are off now: what bpftrace's `ncpus` and

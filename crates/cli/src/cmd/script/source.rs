@@ -33,6 +33,8 @@ pub struct Source {
     pub params: Vec<String>,
     /// Are there colours in what is said about it?
     color: bool,
+    /// The script's own file.
+    path: Option<PathBuf>,
     /// The files that it takes in, in the order in which they are read.
     files: Vec<File>,
     /// Headers of the system among them.
@@ -56,14 +58,14 @@ impl Source {
     /// A script that is no file.
     pub fn of(name: String, text: String) -> Source {
         let headers = Headers::new(size_of::<usize>() as u8);
-        Source { name, text, params: Vec::new(), color: false, files: Vec::new(), headers }
+        Source { name, text, params: Vec::new(), color: false, path: None, files: Vec::new(), headers }
     }
 
     /// The script that the command line names. An error that is the script's was said already:
     /// then there is none.
     pub fn read(flags: &Script) -> anyhow::Result<Option<Source>> {
         let mut words = flags.words.iter().cloned();
-        let mut folder = PathBuf::new();
+        let (mut folder, mut own) = (PathBuf::new(), None);
         let (name, text) = match &flags.program {
             Some(program) => ("stdin".to_owned(), program.clone()),
             None => match words.next() {
@@ -87,18 +89,19 @@ impl Source {
                             return Ok(None);
                         }
                         Err(error) if is_missing(&error) => {
-                            usage(ErrorKind::InvalidSubcommand, &super::no_command(&file))
+                            usage(ErrorKind::InvalidSubcommand, &super::no_command(&file, words.next().as_deref()))
                         }
                         read => read?,
                     };
                     folder = path.parent().unwrap_or(Path::new("")).to_owned();
+                    own = path.canonicalize().ok();
                     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                     (name, String::from_utf8(bytes).with_context(|| format!("{file} is no text"))?)
                 }
             },
         };
         let color = When::now(flags.more.color);
-        let mut source = Source { params: words.collect(), color, ..Source::of(name, text) };
+        let mut source = Source { params: words.collect(), color, path: own, ..Source::of(name, text) };
         let wanted =
             flags.more.include.iter().map(|path| Import { path: path.clone(), span: Span::default(), system: false });
         let wanted: Vec<Import> = wanted.chain(imports(&source.text)).collect();
@@ -156,7 +159,7 @@ impl Source {
         }
         let included = Some(import.path.clone()).filter(|_| is_header || import.system || on_command_line);
         let known = path.canonicalize().unwrap_or_else(|_| path.clone());
-        if self.files.iter().any(|file| file.path == known) {
+        if self.path.as_ref() == Some(&known) || self.files.iter().any(|file| file.path == known) {
             return Ok(());
         }
         if is_header {

@@ -49,6 +49,9 @@ pub fn run(
         // Whoever probes one says so itself.
         flags.target.are_there()?;
     }
+    if let Some(most) = checked.config.max_probes.filter(|most| !needs_target && compiled.probes.len() as u64 > *most) {
+        return Ok(too_many(compiled.probes.len() as u64, most));
+    }
     // `begin` may have effects, so mistakes are found before.
     let begins = compiled.probes.iter().any(|probe| probe.point.provider == Provider::Begin);
     let must_be_there = checked.config.missing_probes == MissingProbes::Error;
@@ -142,8 +145,22 @@ pub fn run(
     };
     match watch::run_with(&job, &mut running, sink) {
         Ok(code) => Ok(running.script.status(code)),
-        Err(error) => nowhere.said(error),
+        Err(error) => match (error.downcast_ref(), running.script.checked.config.max_probes) {
+            (Some(SessionError::TooManyProbes { found, .. }), Some(most)) => {
+                Ok(too_many((running.own() + found) as u64, most))
+            }
+            _ => nowhere.said(error),
+        },
     }
+}
+
+/// Says that `max_probes` allows fewer attach points.
+fn too_many(found: u64, most: u64) -> ExitCode {
+    say_lines(&format!(
+        "ERROR: Can't attach to {found} probes because it exceeds the current limit of {most} probes.\n\
+         HINT: the setting max_probes, or the variable BPFTRACE_MAX_PROBES, is the limit"
+    ));
+    ExitCode::FAILURE
 }
 
 /// Why nothing is at an attach point, as far as this can be known before the session begins: in the
@@ -316,6 +333,11 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
+    /// Attach points that are in no program: `begin`, intervals.
+    fn own(&self) -> usize {
+        self.points.iter().filter(|provider| !provider.has_target()).count()
+    }
+
     /// Probes may come later: in other processes, in libraries.
     fn name_probes(&mut self, session: &Session) {
         for probe in session.probes()[self.named..].iter().filter(|probe| self.named_by_number[probe.request]) {
@@ -347,7 +369,7 @@ impl Running<'_> {
 impl Tool for Running<'_> {
     fn heading(&mut self, session: &Session, sink: &mut Sink) -> io::Result<()> {
         self.name_probes(session);
-        let own = self.points.iter().filter(|provider| !provider.has_target()).count();
+        let own = self.own();
         if self.script.checked.config.missing_probes == MissingProbes::Warn && !self.flags.output.detail.verbose {
             // A probe that was found and refused has an object.
             for missing in session.refused().iter().filter(|refused| refused.object.as_os_str().is_empty()) {
@@ -407,6 +429,11 @@ impl Tool for Running<'_> {
             MissingProbes::Warn | MissingProbes::Ignore if self.script.layout.is_some() => Missing::Noted,
             MissingProbes::Warn | MissingProbes::Ignore => Missing::Allowed,
         }
+    }
+
+    fn most_probes(&self) -> Option<usize> {
+        let most = self.script.checked.config.max_probes?;
+        Some(usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(self.own()))
     }
 
     fn wants_symbols(&self) -> bool {

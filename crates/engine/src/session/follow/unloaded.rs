@@ -91,8 +91,8 @@ impl Session {
     fn forget_sites(&mut self, found: &Found, unloaded: Unloaded, maps: &[Mapping]) -> Result<(), SessionError> {
         let _turn = take_turn(&self.process)?;
         let stopped = hold::stop(&self.process)?;
-        // Another session may have a trap where the library is loaded again, and the handler asks all
-        // sessions.
+        // Another session may have a trap where the library is loaded again, and the handler asks
+        // all sessions.
         let is_gone = |trap: &TrapEntry| unloaded.entries.iter().any(|(_, entry)| has(entry, trap.site));
         let forgotten = signals::forget_traps(&stopped, found.private_va, is_gone);
         let retire = |()| unloaded.sites.iter().try_for_each(|site| native::retire_site(&stopped, found, site));

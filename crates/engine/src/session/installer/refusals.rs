@@ -4,13 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use sidestep_symbols::{Matcher, asks_for_unnamed};
-
 use super::Installer;
-use crate::api::{FuncPattern, Refused, Request};
+use crate::api::{Refused, Request};
 use crate::error::SessionError;
 use crate::planning::Planned;
 use crate::resolve::Match;
+use crate::resolve::unnamed::finds_only_few;
 
 impl Installer {
     /// A place that is not probed.
@@ -78,9 +77,7 @@ impl Installer {
     pub(super) fn note_nameless(&mut self, matches: &[(usize, Match)]) {
         for objects in matches.chunk_by(|a, b| a.0 == b.0 && Rc::ptr_eq(&a.1.object, &b.1.object)) {
             let (request, Match { object, .. }) = &objects[0];
-            let is_asked = |text: &str| !Matcher::glob(text).is_name() && !asks_for_unnamed(text);
-            let pattern = &self.requests[*request].pattern.func;
-            if matches!(pattern, FuncPattern::Name(text) if is_asked(text)) && object.is_mostly_nameless() {
+            if finds_only_few(&self.requests[*request].pattern.func, object) {
                 self.nameless.insert(object.path().to_owned());
             }
         }

@@ -17,6 +17,8 @@ pub struct Stmt {
 pub enum StmtKind {
     /// A call, `++`, or any other.
     Expr(Expr),
+    /// `_ = value`: nobody wants it.
+    Discard(Expr),
     /// `target = value`, or `target op= value`.
     Assign {
         /// A variable or a map.

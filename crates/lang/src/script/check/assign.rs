@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::ast::{BinaryOp, Expr, ExprKind};
 use super::super::checked::{Entry, Op, Value, ValueKind};
-use super::super::diagnostic::{Diagnostic, Span};
+use super::super::diagnostic::Span;
 use super::super::number::{self, New, grow};
 use super::super::types::{Content, Type};
 use super::aggregate::is_aggregate;
@@ -245,7 +245,7 @@ impl Checker<'_> {
         let (known, ty) = (self.vars[index].name(), ty.name());
         let why = match self.typed.contains_key(&index) {
             true => format!("when variable was declared with type '{known}'"),
-            false => format!("when variable already contains a value of type '{known}'"),
+            false => format!("when variable already has a type '{known}'"),
         };
         format!("Type mismatch for ${name}: trying to assign value of type '{ty}' {why}")
     }
@@ -272,10 +272,7 @@ impl Checker<'_> {
             from.name(),
             to.name()
         );
-        let warning = Diagnostic::warning(span, message);
-        if !self.found.contains(&warning) {
-            self.found.push(warning);
-        }
+        self.warn(span, message);
     }
 
     /// A map holds this value from now on, too.
@@ -335,8 +332,7 @@ impl Checker<'_> {
         let MapState { name, content, .. } = &self.maps[map];
         let known = content.as_ref().map(Content::name).unwrap_or_default();
         format!(
-            "Type mismatch for @{name}: trying to assign value of type '{}' when map already contains a value of type \
-             '{known}'",
+            "Type mismatch for @{name}: trying to assign value of type '{}' when map already has a type '{known}'",
             new.name()
         )
     }

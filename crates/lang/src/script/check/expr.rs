@@ -39,7 +39,7 @@ impl Checker<'_> {
         match &expr.kind {
             ExprKind::Int(value) => Ok(literal(*value)),
             ExprKind::Str(bytes) => Ok(text(bytes.clone())),
-            ExprKind::Param(number) => Ok(self.param(*number)),
+            ExprKind::Param(number) => Ok(self.param(*number, span)),
             ExprKind::ParamCount => Ok(int(self.params.len() as u64)),
             ExprKind::Var(name) => self.var(name, span),
             ExprKind::Ident(name) if self.find_macro(name, 0).is_some() => self.macro_value(name, &[], span),
@@ -126,8 +126,9 @@ impl Checker<'_> {
                 if let Some(n) = self.literals(expr)? {
                     return Ok(if n < 0 { signed(n as i64) } else { literal(n as u64) });
                 }
+                let kept = [self.record_var(a), self.record_var(b)];
                 let (first, second) = (self.expr(a), self.expr(b)?);
-                let first = first?;
+                let (first, second) = self.in_one_order(first?, second, kept);
                 // A parameter that is missing is the text "" beside a text.
                 let (first, second) = match (&first.ty, &second.ty) {
                     (_, Type::Text(_)) if self.is_missing(a) => (text(Vec::new()), second),
@@ -177,7 +178,8 @@ impl Checker<'_> {
     }
 
     /// `$1`: a number if it is one, else a text.
-    fn param(&self, number: u32) -> Value {
+    fn param(&mut self, number: u32, span: Span) -> Value {
+        self.look_for_param(number, span);
         let Some(param) = self.params.get(number as usize - 1) else { return int(0) };
         let digits = param.strip_prefix('-').unwrap_or(param);
         match super::super::lexer::number(digits) {
@@ -192,8 +194,16 @@ impl Checker<'_> {
         matches!(expr.kind, ExprKind::Param(number) if self.params.len() < number as usize)
     }
 
+    /// Says that the script was not given `$1`.
+    fn look_for_param(&mut self, number: u32, span: Span) {
+        if self.params.get(number as usize - 1).is_none_or(String::is_empty) {
+            self.warn(span, format!("Positional parameter ${number} is empty or not provided."));
+        }
+    }
+
     /// `str($1)`
-    pub(super) fn param_text(&self, number: u32) -> Value {
+    pub(super) fn param_text(&mut self, number: u32, span: Span) -> Value {
+        self.look_for_param(number, span);
         text(self.params.get(number as usize - 1).cloned().unwrap_or_default().into_bytes())
     }
 
@@ -290,8 +300,7 @@ impl Checker<'_> {
                     Ok(truth(ValueKind::Not(Box::new(same))))
                 }
                 op => {
-                    let message =
-                        format!("The {} operator can not be used on expressions of type '{}'", op.text(), a.ty.name());
+                    let message = no_operation(op, &a.ty, &b.ty);
                     self.error(span, message)
                 }
             };
@@ -316,12 +325,9 @@ impl Checker<'_> {
             let hint = if with_text { advice::text(&a.ty).or_else(|| advice::text(&b.ty)) } else { None };
             let message = match op.is_comparison() {
                 true => {
-                    format!("Type mismatch for '{}': comparing '{}' with '{}'", op.text(), a.ty.name(), b.ty.name())
+                    format!("Type mismatch for '{}': comparing {} with {}", op.text(), a.ty.name(), b.ty.name())
                 }
-                false => {
-                    let ty = if a.ty.is_int() { &b.ty } else { &a.ty };
-                    format!("The {} operator can not be used on expressions of type '{}'", op.text(), ty.name())
-                }
+                false => no_operation(op, &a.ty, &b.ty),
             };
             return self.advised(span, message, hint);
         }
@@ -330,8 +336,7 @@ impl Checker<'_> {
             return Ok(Value { ty: Type::Pointer(to), ..sum });
         }
         if !op.is_comparison() && [&a.ty, &b.ty].iter().any(|ty| matches!(ty, Type::Pointer(_))) {
-            let (a, b) = (a.ty.name(), b.ty.name());
-            let message = format!("The {} operator can not be used on expressions of types '{a}', '{b}'", op.text());
+            let message = no_operation(op, &a.ty, &b.ty);
             return self.error_with(span, message, "a pointer is a number as (uint64)$p");
         }
         // A literal takes the sign of what it is combined with.
@@ -428,13 +433,21 @@ impl Checker<'_> {
                 }
             }
             (a, b) => {
-                let message =
-                    format!("Ternary operator must return the same type: have '{}' and '{}'", a.name(), b.name());
+                let message = format!(
+                    "Branches must return the same type or compatible types: have '{}' and '{}'",
+                    a.name(),
+                    b.name()
+                );
                 return self.error(span, message);
             }
         };
         Ok(Value { ty, kind: ValueKind::Ternary(Box::new(condition), Box::new(then), Box::new(otherwise)) })
     }
+}
+
+/// What is said of an operator that two values do not have.
+fn no_operation(op: BinaryOp, a: &Type, b: &Type) -> String {
+    format!("The {} operator can not be used on expressions of types {}, {}", op.text(), a.name(), b.name())
 }
 
 /// What is calculated from literals is no number of 64 bits.

@@ -83,7 +83,7 @@ impl Checker<'_> {
 
     fn other_keys(&self, map: usize, new: &[(Type, Option<u64>)]) -> String {
         let list = |types: &mut dyn Iterator<Item = &Type>| {
-            let names: Vec<String> = types.map(key_name).collect();
+            let names: Vec<String> = types.map(Type::name).collect();
             match &*names {
                 [] => "no arguments".to_owned(),
                 [name] => format!("arguments: '{name}'"),
@@ -94,13 +94,5 @@ impl Checker<'_> {
         let expects = list(&mut keys.iter().flatten());
         let access = list(&mut new.iter().map(|(ty, _)| ty));
         format!("Argument mismatch for @{name}: trying to access with {access} when map expects {expects}")
-    }
-}
-
-/// The name of a key's type; of a string with its room, in which a NUL ends it.
-fn key_name(ty: &Type) -> String {
-    match ty {
-        Type::Text(len) => format!("string[{}]", len + 1),
-        ty => ty.name(),
     }
 }

@@ -186,6 +186,7 @@ impl Names<'_> {
     fn stmt(&mut self, stmt: &Stmt) -> Stmt {
         let kind = match &stmt.kind {
             StmtKind::Expr(expr) => StmtKind::Expr(self.expr(expr)),
+            StmtKind::Discard(expr) => StmtKind::Discard(self.expr(expr)),
             StmtKind::Assign { target, op, value } => {
                 StmtKind::Assign { target: self.expr(target), op: *op, value: self.expr(value) }
             }

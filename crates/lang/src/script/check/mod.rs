@@ -46,7 +46,7 @@ use memory::Types;
 
 use super::ast::{self, Provider, Script};
 use super::checked::{Action, Block, Checked, Map, Stack, Value, ValueKind};
-use super::config::{NoSetting, SETTINGS};
+use super::config::{NoSetting, SETTINGS, outdated};
 use super::diagnostic::{Diagnostic, Severity, Span, Unknown};
 use super::program::{Nothing, Program};
 use super::types::{Content, Type};
@@ -240,6 +240,14 @@ impl<'a> Checker<'a> {
         Err(Wrong)
     }
 
+    /// Notes a warning once: `unroll` repeats its body.
+    fn warn(&mut self, span: Span, message: impl Into<String>) {
+        let warning = Diagnostic::warning(span, message);
+        if !self.found.contains(&warning) {
+            self.found.push(warning);
+        }
+    }
+
     fn no_such<T>(&mut self, span: Span, name: Unknown, hint: Option<String>) -> Checking<T> {
         self.found.push(Diagnostic { hint, ..Diagnostic::unknown(span, name) });
         Err(Wrong)
@@ -286,6 +294,9 @@ impl<'a> Checker<'a> {
     }
 
     fn setting(&mut self, setting: &ast::Setting) -> Checking<()> {
+        if let Some(warning) = outdated(&setting.name) {
+            self.warn(setting.span, warning);
+        }
         match self.out.config.set(&setting.name, &setting.value) {
             Ok(()) => Ok(()),
             Err(NoSetting::Unknown) => self.unknown_setting(&setting.name, setting.span),

@@ -12,7 +12,7 @@ use super::{Checker, Checking};
 impl Checker<'_> {
     pub(super) fn str(&mut self, args: &[Expr], span: Span) -> Checking<Value> {
         self.arguments("str", args, 1, 2, span)?;
-        let longest = self.out.config.max_strlen;
+        let longest = self.longest_text();
         let most = args.get(1).map(|most| self.length("str", most)).transpose()?;
         // A length counts the NUL.
         let (len, most) = match most {
@@ -25,7 +25,7 @@ impl Checker<'_> {
             Some(most) => (longest, Some(Box::new(most))),
         };
         if let ExprKind::Param(number) = args[0].kind {
-            let mut value = self.param_text(number);
+            let mut value = self.param_text(number, args[0].span);
             if let ValueKind::Text(bytes) = &mut value.kind {
                 bytes.truncate(len);
                 return Ok(text(std::mem::take(bytes)));
@@ -61,6 +61,15 @@ impl Checker<'_> {
                     format!("str() expects an integer or a pointer type as first argument ({} provided)", ty.kind());
                 self.error(args[0].span, message)
             }
+        }
+    }
+
+    /// Characters of a text that is read: `max_strlen`, from 1024 on with the NUL, as bpftrace has
+    /// it. So `str()` of the default length is a `string[1024]`.
+    fn longest_text(&self) -> usize {
+        match self.out.config.max_strlen {
+            most @ 1024.. => most - 1,
+            most => most,
         }
     }
 

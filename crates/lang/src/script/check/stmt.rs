@@ -25,11 +25,7 @@ impl Checker<'_> {
             let _ = self.stmt(stmt, &mut ops);
             if ends(ops.last()) {
                 if let Some(next) = stmts.next() {
-                    let warning = Diagnostic::warning(next.span, "Unreachable statement.");
-                    // `unroll` repeats its body.
-                    if !self.found.contains(&warning) {
-                        self.found.push(warning);
-                    }
+                    self.warn(next.span, "Unreachable statement.");
                     let _ = self.stmt(next, &mut ops);
                 }
             }
@@ -55,7 +51,13 @@ impl Checker<'_> {
 
     fn stmt(&mut self, stmt: &Stmt, ops: &mut Vec<Op>) -> Checking<()> {
         match &stmt.kind {
-            StmtKind::Expr(expr) => self.statement_call(expr, ops),
+            StmtKind::Expr(expr) => {
+                if self.statement_call(expr, ops)? {
+                    self.warn(expr.span, "Return value discarded.");
+                }
+                Ok(())
+            }
+            StmtKind::Discard(expr) => self.statement_call(expr, ops).map(drop),
             StmtKind::Assign { target, op, value } => {
                 self.assign(target, *op, value, ops).inspect_err(|_| match &target.kind {
                     ExprKind::Map(name, _) => self.unassigned.push(Unknown::Map(name.clone())),
@@ -159,6 +161,7 @@ impl Checker<'_> {
                 Ok(())
             }
             StmtKind::While { cond, body } => {
+                self.warn(stmt.span, "While loops are deprecated and may be removed in the future.");
                 let span = cond.span;
                 let outer = self.enter_function();
                 let number = Some(self.walk);
@@ -267,31 +270,38 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// `++`, a call, or anything else that stands alone.
-    fn statement_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<()> {
+    /// `++`, a call, or anything else that stands alone. Returns whether it has a value that was
+    /// wanted, most probably: steps, macros and some functions are there for what they do.
+    fn statement_call(&mut self, expr: &Expr, ops: &mut Vec<Op>) -> Checking<bool> {
         if let Some((inner, value)) = self.nested_block(expr)? {
             ops.extend(inner);
             ops.extend(value.map(Op::Eval));
-            return Ok(());
+            return Ok(false);
         }
         // `c ? print(1) : print(2)`
         if let ExprKind::Ternary(cond, then, otherwise) = &expr.kind {
             if is_action(then) || is_action(otherwise) {
                 let branch = |of: &Expr| vec![Stmt { kind: StmtKind::Expr(of.clone()), span: of.span }];
                 let kind = StmtKind::If { cond: (**cond).clone(), then: branch(then), otherwise: branch(otherwise) };
-                return self.stmt(&Stmt { kind, span: expr.span }, ops);
+                return self.stmt(&Stmt { kind, span: expr.span }, ops).map(|()| false);
             }
         }
         if let ExprKind::Call(name, args) = &expr.kind {
             if let Some(op) = self.action_call(name, args, expr.span)? {
                 ops.push(op);
-                return Ok(());
+                return Ok(false);
             }
             if self.aggregate(name, args, expr.span)?.is_some() {
                 return self.error(expr.span, format!("{name}() should be assigned to a map, e.g. @ = {name}()"));
             }
         }
         let value = self.expr(expr)?;
+        let has_effect = match &expr.kind {
+            ExprKind::Step(..) => true,
+            ExprKind::Call(name, _) => matches!(&**name, "write_user" | "find"),
+            _ => false,
+        };
+        let is_wanted = value.ty != Type::None && !has_effect;
         // Nothing is left of a step of a map but its addition.
         ops.push(match value.kind {
             ValueKind::StepMap(step, entry, by) => {
@@ -300,7 +310,7 @@ impl Checker<'_> {
             }
             kind => Op::Eval(Value { ty: value.ty, kind }),
         });
-        Ok(())
+        Ok(is_wanted)
     }
 
     /// What a block or macro does that stands alone; its value is not needed.
@@ -329,4 +339,34 @@ fn is_comptime(expr: &Expr) -> bool {
 /// Whether nothing runs behind a statement.
 fn ends(op: Option<&Op>) -> bool {
     matches!(op, Some(Op::Return | Op::Break | Op::Continue | Op::Exit(..)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::parser::{Given, parse_given};
+    use super::super::check;
+
+    #[test]
+    fn what_is_done_for_its_effect_has_no_value_that_is_missed() {
+        let warnings = |body: &str| {
+            let source = format!("macro two($x) {{ $x += 1; 2 }} u:a:b {{ $v = 1; @m[1] = 1; {body} }}");
+            let script = parse_given(&source, &Given { allow_unsafe: true, ..Given::default() }).expect(body);
+            let (_, warnings) = check(&script, &[]).expect(body);
+            warnings.iter().filter(|warning| warning.message == "Return value discarded.").count()
+        };
+        for body in [
+            "$v++;",
+            "--@m[1];",
+            "delete(@m, 1);",
+            "find(@m, 1, $v);",
+            "write_user(arg0, 1, 4);",
+            "two($v);",
+            "_ = $v;",
+        ] {
+            assert_eq!(warnings(body), 0, "{body}");
+        }
+        for body in ["$v;", "@m[1];", "arg0 + 1;", "has_key(@m, 1);", "str(arg0);", "unroll(3) { $v; }"] {
+            assert_eq!(warnings(body), 1, "{body}");
+        }
+    }
 }

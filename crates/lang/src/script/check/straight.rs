@@ -22,7 +22,7 @@ impl Checker<'_> {
 /// of a map missing, a ring full.
 fn is_straight(stmt: &Stmt) -> bool {
     match &stmt.kind {
-        StmtKind::Expr(expr) => is_plain(expr),
+        StmtKind::Expr(expr) | StmtKind::Discard(expr) => is_plain(expr),
         StmtKind::Assign { target, op, value } => {
             matches!(target.kind, ExprKind::Var(_)) && op.is_none_or(is_arithmetic) && is_plain(value)
         }

@@ -35,23 +35,37 @@ impl Checker<'_> {
     /// A record with its fields in the order that `known` has. The parts are evaluated as they are
     /// written, into the variable `kept`.
     pub(super) fn in_order(&mut self, value: Value, known: &Type, kept: Option<usize>, ops: &mut Vec<Op>) -> Value {
-        let Some(kept) = kept else { return value };
-        let (Type::Tuple(known), Type::Tuple(given)) = (known, &value.ty) else { return value };
-        let is_other = known.names() != given.names() && known.len() == given.len();
-        let at = |name: &String| given.names().iter().position(|given| given == name);
-        let Some(places) = known.names().iter().map(at).collect::<Option<Vec<_>>>().filter(|_| is_other) else {
-            return value;
-        };
-        let types: Vec<Type> = places.iter().map(|place| given[*place].clone()).collect();
-        let (whole, names) = (value.ty.clone(), known.names().to_vec());
-        self.vars[kept] = whole.clone();
+        let (Some(kept), Some(_)) = (kept, other_order(&value.ty, known)) else { return value };
+        self.vars[kept] = value.ty.clone();
+        let whole = Value { ty: value.ty.clone(), kind: ValueKind::Var(kept) };
         ops.push(Op::SetVar(kept, value));
-        let item = |(place, ty): (usize, &Type)| {
-            let of = Box::new(Value { ty: whole.clone(), kind: ValueKind::Var(kept) });
-            Value { ty: ty.clone(), kind: ValueKind::Item(of, place) }
-        };
-        let items = places.into_iter().zip(&types).map(item).collect();
-        Value { ty: Type::Tuple(Parts::named(names, types)), kind: ValueKind::Tuple(items) }
+        ordered(whole, known)
+    }
+
+    /// Two records that are compared, with the fields of both in the same order, as far as one of
+    /// them is a variable or is written there: a map would be read twice.
+    pub(super) fn in_one_order(&mut self, a: Value, b: Value, kept: [Option<usize>; 2]) -> (Value, Value) {
+        if other_order(&b.ty, &a.ty).is_none() {
+            return (a, b);
+        }
+        let mut ops = Vec::new();
+        let after = |ops, value: Value| Value { ty: value.ty.clone(), kind: ValueKind::After(ops, Box::new(value)) };
+        match (kept, &a.kind, &b.kind) {
+            ([_, kept @ Some(_)], ..) => {
+                let b = self.in_order(b, &a.ty, kept, &mut ops);
+                (a, after(ops, b))
+            }
+            ([kept @ Some(_), _], ..) => {
+                let a = self.in_order(a, &b.ty, kept, &mut ops);
+                (after(ops, a), b)
+            }
+            (_, _, ValueKind::Var(_)) => {
+                let b = ordered(b, &a.ty);
+                (a, b)
+            }
+            (_, ValueKind::Var(_), _) => (ordered(a, &b.ty), b),
+            _ => (a, b),
+        }
     }
 
     /// `of.name`, of a tuple.
@@ -76,6 +90,28 @@ impl Checker<'_> {
             },
         }
     }
+}
+
+/// For each field of the record `known`, which of the other record's fields has its name; `None`:
+/// they have the same order already, or other names.
+fn other_order(given: &Type, known: &Type) -> Option<Vec<usize>> {
+    let (Type::Tuple(given), Type::Tuple(known)) = (given, known) else { return None };
+    let is_other = known.names() != given.names() && known.len() == given.len();
+    let at = |name: &String| given.names().iter().position(|given| given == name);
+    is_other.then(|| known.names().iter().map(at).collect()).flatten()
+}
+
+/// A record with its fields in the order that `known` has. It is evaluated for each of them.
+fn ordered(value: Value, known: &Type) -> Value {
+    let Some(places) = other_order(&value.ty, known) else { return value };
+    let (Type::Tuple(given), Type::Tuple(known)) = (&value.ty, known) else { return value };
+    let types: Vec<Type> = places.iter().map(|place| given[*place].clone()).collect();
+    let item = |(place, ty): (usize, &Type)| {
+        let of = Box::new(value.clone());
+        Value { ty: ty.clone(), kind: ValueKind::Item(of, place) }
+    };
+    let items = places.into_iter().zip(&types).map(item).collect();
+    Value { ty: Type::Tuple(Parts::named(known.names().to_vec(), types)), kind: ValueKind::Tuple(items) }
 }
 
 /// A part of a tuple. Of one that is known before anything runs, so is the part.

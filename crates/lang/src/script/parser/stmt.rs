@@ -108,7 +108,7 @@ impl Parser<'_> {
         // What is discarded on purpose.
         if target.kind == ExprKind::Ident("_".to_owned()) && op.is_none() {
             self.next()?;
-            return Ok(StmtKind::Expr(self.expr()?));
+            return Ok(StmtKind::Discard(self.expr()?));
         }
         let is_own = matches!(&target.kind, ExprKind::Member(of, _) if of.kind == ExprKind::Ident("self".to_owned()));
         if !is_own && !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map(..)) {

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use gimli::{Expression, Operation, constants as c};
+use gimli::{AttributeValue, Expression, Operation, UnitOffset, constants as c};
 use sidestep_isa::{Isa, Va};
 
 use super::super::read::{Entry, Slice};
@@ -24,6 +24,8 @@ pub(super) enum Place {
     Nowhere,
     /// Whole.
     Register(Argument),
+    /// So many lower bits are those of a register; those above them are calculated.
+    Low(Argument, u64),
     /// In parts, ascending. There may be gaps between them and behind the last one.
     Parts(Vec<Part>),
     /// At the address in a register.
@@ -42,6 +44,7 @@ pub(super) fn kept(
     convention: Convention,
     is_changed: bool,
 ) -> Vec<bool> {
+    let places: Vec<Place> = places.iter().zip(&*parameters).map(|(place, of)| whole(place, &of.ty)).collect();
     let registers = registers(parameters, result, isa);
     let is_own = convention == Convention::Compiler;
     // Of the same kind, and where it is if all before it are passed.
@@ -55,7 +58,7 @@ pub(super) fn kept(
     let count = parameters.len().min(places.len());
     let is_gone = |at: &usize| places[*at] == Place::Nowhere && !(at + 1..count).any(|other| shows(*at, other));
     // Then the ABI says of no parameter where it is.
-    let is_changed = is_changed || !is_own && contradicts(places, &registers[..count]);
+    let is_changed = is_changed || !is_own && contradicts(&places, &registers[..count]);
     let known = if is_changed { 0 } else { (0..count).find(is_gone).unwrap_or(count) };
     let mut place = |(at, parameter): (usize, &mut FunctionParameter)| {
         let is_whole = !matches!(parameter.ty, DataType::Record { .. } | DataType::Array(..) | DataType::Wide);
@@ -86,13 +89,28 @@ pub(super) fn kept(
     parameters.iter_mut().enumerate().map(&mut place).collect()
 }
 
+/// A place whose lower bits are all that a value has; a number of which fewer are known is
+/// calculated.
+fn whole(place: &Place, ty: &DataType) -> Place {
+    let Place::Low(register, known) = place else { return place.clone() };
+    let bits = match ty {
+        // Only the lowest bit counts.
+        DataType::Bool => 1,
+        DataType::Char => 8,
+        DataType::Number { bytes, .. } | DataType::Float(bytes) => 8 * u64::from(*bytes),
+        DataType::Enum(of) => 8 * u64::from(of.bytes),
+        _ => 64,
+    };
+    if *known >= bits { Place::Register(*register) } else { Place::Nowhere }
+}
+
 /// Whether a parameter is not in the register that the ABI has for it, or another one is in that.
 fn contradicts(places: &[Place], registers: &[Option<Argument>]) -> bool {
     let is_in = |place: &Place, register: Argument| match place {
         Place::Register(own) => *own == register,
         Place::Parts(parts) => parts.iter().any(|part| part.register == Some(register)),
         // At -O0 an address is said to be where it is behind the first instructions.
-        Place::At(_) | Place::Nowhere | Place::Memory => false,
+        Place::At(_) | Place::Low(..) | Place::Nowhere | Place::Memory => false,
     };
     registers.iter().enumerate().any(|(at, register)| {
         register.is_some_and(|register| match &places[at] {
@@ -225,6 +243,7 @@ fn place(expression: Expression<Slice<'_>>, unit: &Unit<'_>, isa: Isa) -> gimli:
             Place::Nowhere if operations.iter().any(is_from_register) => None,
             Place::Nowhere => continue,
             Place::Register(register) => Some(register),
+            Place::Low(register, bits) => Some(register).filter(|_| bits >= size_in_bits),
             Place::At(_) | Place::Memory | Place::Parts(_) => None,
         };
         parts.push(Part { bytes: first / 8..end / 8, register });
@@ -248,21 +267,30 @@ fn simple(operations: &[Operation<Slice<'_>>], unit: &Unit<'_>, isa: Isa) -> gim
         let float = of.floats.clone().position(|known| known == register).map(|at| Argument::Float(at as u8));
         integer.or(float)
     };
+    // A number that is cut off or extended: its own bits are those of the register.
+    let low = |register: u16, rest| -> gimli::Result<Place> {
+        Ok(match (argument(register), lower_bits(rest, &|of| converted(of, unit))?) {
+            (Some(register), Some(u64::MAX)) => Place::Register(register),
+            (Some(register), Some(bits)) => Place::Low(register, bits),
+            _ => Place::Nowhere,
+        })
+    };
     Ok(match operations {
         [Operation::Register { register }] => argument(register.0).map_or(Place::Memory, Place::Register),
         // What it was at the entry, which is where this is asked.
-        [Operation::EntryValue { expression }, rest @ ..] if is_same(rest) => {
+        [Operation::EntryValue { expression }, rest @ ..] => {
             match Expression(*expression).operations(unit.encoding()).next()? {
-                Some(Operation::Register { register }) => argument(register.0).map_or(Place::Nowhere, Place::Register),
+                Some(Operation::Register { register }) => low(register.0, rest)?,
                 _ => Place::Nowhere,
             }
         }
         [Operation::RegisterOffset { register, offset: 0, .. }] => {
             argument(register.0).map_or(Place::Memory, Place::At)
         }
-        // A number that is cut off or extended: its own bytes are those of the register.
-        [Operation::RegisterOffset { register, offset: 0, .. }, rest @ ..] if is_same(rest) => {
-            argument(register.0).map_or(Place::Nowhere, Place::Register)
+        [Operation::RegisterOffset { register, offset: 0, .. }, rest @ ..]
+            if rest.last() == Some(&Operation::StackValue) =>
+        {
+            low(register.0, rest)?
         }
         [.., Operation::StackValue] => Place::Nowhere,
         [Operation::RegisterOffset { .. } | Operation::FrameOffset { .. }, ..] => Place::Memory,
@@ -270,15 +298,23 @@ fn simple(operations: &[Operation<Slice<'_>>], unit: &Unit<'_>, isa: Isa) -> gim
     })
 }
 
-/// Whether operations leave the lower bytes of a value as they are, and end with a value. LLVM
-/// extends signs with `DW_OP_convert`, and before DWARF 5 with a product: it has all bits above
-/// the sign. Of truth only the lowest bit counts.
-fn is_same(operations: &[Operation<Slice<'_>>]) -> bool {
-    match operations {
-        [Operation::StackValue] => true,
-        [Operation::Convert { .. }, rest @ ..] => is_same(rest),
-        [Operation::UnsignedConstant { value: 1 | 0xff | 0xffff | 0xffff_ffff }, Operation::And, rest @ ..] => {
-            is_same(rest)
+/// How many of the lower bits of a value operations leave as they are: `u64::MAX` if that is all
+/// of them. `None`: it is another value. LLVM extends signs with `DW_OP_convert`, and before DWARF
+/// 5 with a product: it has all bits above the sign.
+fn lower_bits(
+    operations: &[Operation<Slice<'_>>],
+    converted: &dyn Fn(UnitOffset) -> gimli::Result<Option<u64>>,
+) -> gimli::Result<Option<u64>> {
+    let (bits, rest) = match operations {
+        [Operation::StackValue] => return Ok(Some(u64::MAX)),
+        [Operation::Convert { base_type }, rest @ ..] => match converted(*base_type)? {
+            Some(bits) => (bits, rest),
+            None => return Ok(None),
+        },
+        [Operation::UnsignedConstant { value: mask }, Operation::And, rest @ ..]
+            if *mask != 0 && mask & mask.wrapping_add(1) == 0 =>
+        {
+            (mask.trailing_ones().into(), rest)
         }
         [
             Operation::Pick { index: 0 },
@@ -291,7 +327,74 @@ fn is_same(operations: &[Operation<Slice<'_>>]) -> bool {
             Operation::Shl,
             Operation::Or,
             rest @ ..,
-        ] => sign.checked_add(1) == Some(*bits) && matches!(bits, 8 | 16 | 32) && is_same(rest),
-        _ => false,
+        ] if sign.checked_add(1) == Some(*bits) => (*bits, rest),
+        _ => return Ok(None),
+    };
+    Ok(lower_bits(rest, converted)?.map(|others| others.min(bits)))
+}
+
+/// The bits of the type that a number is converted to; `None`: that is no whole number.
+fn converted(base_type: UnitOffset, unit: &Unit<'_>) -> gimli::Result<Option<u64>> {
+    // The type of addresses.
+    if base_type.0 == 0 {
+        return Ok(Some(u64::MAX));
+    }
+    let entry = unit.entry(base_type)?;
+    let encoding = match entry.attr_value(c::DW_AT_encoding)? {
+        Some(AttributeValue::Encoding(encoding)) => encoding,
+        _ => return Ok(None),
+    };
+    let is_whole = matches!(
+        encoding,
+        c::DW_ATE_signed
+            | c::DW_ATE_unsigned
+            | c::DW_ATE_signed_char
+            | c::DW_ATE_unsigned_char
+            | c::DW_ATE_boolean
+            | c::DW_ATE_address
+    );
+    let number = |attribute| Ok::<_, gimli::Error>(entry.attr(attribute)?.and_then(|value| value.udata_value()));
+    let bits = match (number(c::DW_AT_bit_size)?, number(c::DW_AT_byte_size)?) {
+        (Some(bits), _) => bits,
+        // LLVM has one for single bits.
+        (None, bytes) => bytes.unwrap_or(0).saturating_mul(8).max(1),
+    };
+    Ok(is_whole.then_some(bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Operation::{And, Convert, Mul, Not, Or, Pick, Shl, Shr, StackValue, UnsignedConstant};
+
+    #[test]
+    fn a_value_with_fewer_bits_was_the_argument() {
+        let bits = |operations: &[Operation<Slice<'static>>]| {
+            // The number of a type is that of its bits; 4 is a float.
+            let converted = |of: UnitOffset| Ok((of.0 != 4).then_some(of.0 as u64));
+            lower_bits(operations, &converted).unwrap()
+        };
+        let number = |value| UnsignedConstant { value };
+        let convert = |bits| Convert { base_type: UnitOffset(bits) };
+        assert_eq!(bits(&[StackValue]), Some(u64::MAX));
+        assert_eq!(bits(&[number(0xff), And, StackValue]), Some(8));
+        assert_eq!(bits(&[number(0x7f), And, StackValue]), Some(7));
+        assert_eq!(bits(&[number(0xfe), And, StackValue]), None);
+        assert_eq!(bits(&[number(0xffff), And, number(0xff), And, StackValue]), Some(8));
+        assert_eq!(bits(&[convert(8), convert(32), StackValue]), Some(8));
+        assert_eq!(bits(&[convert(4), StackValue]), None);
+        assert_eq!(bits(&[number(0xff), And]), None);
+        let pick = Pick { index: 0 };
+        let signed = |sign| [pick, number(sign), Shr, number(0), Not, Mul, number(16), Shl, Or, StackValue];
+        assert_eq!(bits(&signed(15)), Some(16));
+        assert_eq!(bits(&signed(14)), None);
+
+        let low = |bits| Place::Low(Argument::Integer(1), bits);
+        let register = Place::Register(Argument::Integer(1));
+        let int = |bytes| DataType::Number { bytes, signed: true };
+        assert_eq!(whole(&low(8), &int(1)), register);
+        assert_eq!(whole(&low(8), &int(4)), Place::Nowhere);
+        assert_eq!(whole(&low(32), &int(4)), register);
+        assert_eq!((whole(&low(1), &DataType::Bool), whole(&low(7), &DataType::Char)), (register, Place::Nowhere));
     }
 }

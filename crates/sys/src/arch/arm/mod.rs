@@ -334,8 +334,12 @@ impl Regs {
         [a, b, c, d, e, f].map(u64::from)
     }
 
-    /// Sets them.
+    /// Sets them. Each time the kernel makes an interrupted call again, r0 gets the value from the
+    /// start of the call (`do_signal` in arch/arm/kernel/signal.c), so that is set, too.
     pub(crate) fn set_arguments(&mut self, arguments: [u64; 6]) {
+        if self.raw.call != NO_CALL && self.raw.words[ORIG_R0] == self.raw.words[0] {
+            self.raw.words[ORIG_R0] = arguments[0] as u32;
+        }
         self.raw.words[..6].copy_from_slice(&arguments.map(|argument| argument as u32));
     }
 
@@ -437,6 +441,22 @@ mod tests {
         let after = at_call.after_stub([7, 8], Va(0x1_0401));
         assert_eq!((after.ip(), after.flags() & u64::from(T) != 0, after.sp()), (Va(0x1_0400), true, Va(0x7008)));
         assert_eq!((after.gpr(0), after.gpr(7)), (Some(7), Some(8)));
+    }
+
+    #[test]
+    fn the_first_argument_of_a_call_came_back_when_the_call_was_interrupted_again() {
+        let mut waits = regs(0x1002, true);
+        (waits.raw.words[0], waits.raw.words[ORIG_R0], waits.raw.call) = (1, 1, 179);
+        waits.set_arguments([2; 6]);
+        assert_eq!((waits.raw.words[0], waits.raw.words[ORIG_R0]), (2, 2));
+        // With the result of its call; in no call.
+        waits.raw.words[0] = 7;
+        waits.set_arguments([3; 6]);
+        assert_eq!((waits.raw.words[0], waits.raw.words[ORIG_R0]), (3, 2));
+        let mut runs = regs(0x1002, true);
+        runs.raw.words[0] = NO_CALL as u32;
+        runs.set_arguments([4; 6]);
+        assert_eq!(runs.raw.words[ORIG_R0], NO_CALL as u32);
     }
 
     #[test]

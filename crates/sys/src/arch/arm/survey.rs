@@ -9,7 +9,7 @@ use super::super::SignalFrame;
 /// arch/arm/include/asm/ucontext.h).
 const VFP: u64 = 288 << 32 | 0x5646_5001;
 /// What kernels with iWMMXt write in front of it, with registers or without (there).
-const IWMMXT: [u64; 2] = [160 << 32 | 0x12ef_842a, 160 << 32 | 0xb00d_9ea2];
+const IWMMXT: [u64; 2] = [160 << 32 | 0x12ef_842a, 160 << 32 | 0xb0d9_ed01];
 const IWMMXT_LEN: u64 = 160;
 /// From the start of `struct ucontext` to parts of it, in bytes: the alternate stack's address,
 /// flags and size, as they were when the signal was delivered; the number of an exception; the

@@ -370,7 +370,6 @@ impl Checker<'_> {
                 own => own,
             };
             let is_found = own.is_some();
-            let before_it = (integers, floats);
             let size = self.size(ty, span)?;
             let pieces = if is_short { None } else { self.pieces(ty, span)? };
             // A large value is in memory of the caller, whose address is passed.
@@ -382,6 +381,7 @@ impl Checker<'_> {
             if is_aapcs && align == 2 * word && of(Class::Integer) == 2 {
                 integers = integers.next_multiple_of(2);
             }
+            let before_it = (integers, floats);
             let fits = integers + of(Class::Integer) <= context.arguments.len()
                 && floats + of(Class::Float) <= context.floats.len();
             let base = match &pieces {
@@ -420,13 +420,35 @@ impl Checker<'_> {
                     }
                 }
             };
-            let is_own = |argument: &Argument| match argument {
-                Argument::Integer(at) => fits && (before_it.0..integers).contains(&usize::from(*at)),
-                Argument::Float(at) => fits && (before_it.1..floats).contains(&usize::from(*at)),
+            // The register that C has for the part of the value that begins with a bit.
+            let own_register = |bit: u64| {
+                let (mut integers, mut floats) = before_it;
+                let own = |piece: &Piece| {
+                    let next = match piece.class {
+                        Class::Integer => &mut integers,
+                        Class::Float => &mut floats,
+                    };
+                    *next += 1;
+                    (piece.bit, piece.class, *next - 1)
+                };
+                let found = pieces.iter().flatten().map(own).find(|(first, ..)| *first == bit);
+                found.filter(|_| fits).map(|(_, class, number)| match class {
+                    Class::Integer => Argument::Integer(number as u8),
+                    Class::Float => Argument::Float(number as u8),
+                })
             };
             is_moved |= match passed {
-                Passed::Pieces(pieces) => !pieces.iter().all(|(argument, _)| is_own(argument)),
-                _ => !parts.iter().filter_map(|(_, argument)| argument.as_ref()).all(is_own),
+                Passed::Pieces(pieces) => {
+                    let mut bit = 0;
+                    !pieces.iter().all(|(argument, bytes)| {
+                        let own = own_register(bit);
+                        bit += 8 * u64::from(*bytes);
+                        own == Some(*argument)
+                    })
+                }
+                _ => !parts
+                    .iter()
+                    .all(|(of, argument)| argument.is_none_or(|argument| own_register(8 * of.start) == Some(argument))),
             };
             places.push(Place { there, ..Place::new(own.unwrap_or(base), ty.clone()) });
         }
