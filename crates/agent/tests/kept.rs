@@ -230,7 +230,8 @@ fn calls_that_have_not_jumped_are_not_searched_among_those_that_were_left() {
         rounds.min().expect("some rounds")
     };
     let before = cost(&mut scene);
-    // Their words stay, so they look alive. The table has the first ones, the shadow stack the rest.
+    // Their words stay, so they look alive. The table has the first ones, the shadow stack the
+    // rest.
     for n in 1..WORDS as u64 / 2 - 1 {
         let at = WORDS - 2 * (n as usize + 1);
         scene.stacks[0].words[at] = behind_call(n);

@@ -88,8 +88,8 @@ impl Entry {
         unsafe { addr_of_mut!((*self.0).probe).write_volatile(probe) }
     }
 
-    /// Notes that a call has left its function by a jump. `old` is what the entry was; false: it has
-    /// changed.
+    /// Notes that a call has left its function by a jump. `old` is what the entry was; false: it
+    /// has changed.
     pub fn jump(self, old: &ShadowEntry) -> bool {
         // SAFETY: `new` demands an entry of a shadow stack, and those are never unmapped. The word
         // is aligned.

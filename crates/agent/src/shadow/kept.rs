@@ -145,14 +145,14 @@ pub fn end(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
 #[inline(never)]
 fn end_anywhere(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
     let slot = exit.slot;
-    let ends = |entry: &ShadowEntry| exit.ends(agent, entry);
     // A miss is repeated: another thread may have made room during the search.
     for _ in 0..SEARCHES {
         // Functions that others jump to are mostly called. These calls end here, too, and must not
         // look at all that shadow stacks have.
         let least = if exit.is_foreign() { ProbeDesc::JUMPED } else { ProbeDesc::STACKED };
         let stacks = agent.stacked(exit.probe()).is_none_or(|n| n.load(Ordering::Acquire) >= least);
-        let (at, entry, is_own) = find_anywhere(agent, thread, slot, &ends, stacks)?;
+        let (at, is_own) = find_anywhere(agent, thread, slot, Wanted::Ending(agent, exit), stacks)?;
+        let Some(entry) = at.read(slot).filter(|entry| exit.ends(agent, entry)) else { continue };
         if is_own && !at.forget(slot) {
             continue;
         }
@@ -175,16 +175,15 @@ fn end_anywhere(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
 /// A call of a probe leaves the function by a jump to another one, where it goes on: from now on it
 /// ends at exits of that one ([`Exit::is_foreign`]).
 pub fn jumps(agent: Agent, thread: Thread, slot: u64, probe: u32) {
-    let is_wanted = |entry: &ShadowEntry| entry.probe & !ShadowEntry::JUMPED == key(probe);
+    let wanted = Wanted::Probe(key(probe));
     // Once more to see that it was done: a signal handler may have copied the entry meanwhile.
     for _ in 0..=SEARCHES {
         let call = thread.call(slot);
-        let tabled = call.read(slot).filter(|entry| !have_moved(agent) && is_wanted(entry));
-        let found = match tabled {
-            Some(entry) => Some((At::Table(call), entry, true)),
-            None => find_anywhere(agent, thread, slot, &is_wanted, true),
-        };
-        let Some((at, entry, is_own)) = found else { return };
+        let is_tabled = !have_moved(agent) && call.read(slot).is_some_and(|entry| wanted.has(&entry));
+        let found =
+            if is_tabled { Some((At::Table(call), true)) } else { find_anywhere(agent, thread, slot, wanted, true) };
+        let Some((at, is_own)) = found else { return };
+        let Some(entry) = at.read(slot).filter(|entry| wanted.has(entry)) else { continue };
         if entry.probe & ShadowEntry::JUMPED != 0 {
             return;
         }
@@ -207,8 +206,8 @@ pub fn jumps(agent: Agent, thread: Thread, slot: u64, probe: u32) {
     }
 }
 
-/// The call of an entry of a shadow stack has ended. Where an entry is dropped as a dead one, nobody
-/// knows whether a copy was dropped before: the number stays too large.
+/// The call of an entry of a shadow stack has ended. Where an entry is dropped as a dead one,
+/// nobody knows whether a copy was dropped before: the number stays too large.
 fn forget(agent: Agent, entry: &ShadowEntry) {
     let jumped = if entry.probe & ShadowEntry::JUMPED != 0 { ProbeDesc::JUMPED } else { 0 };
     add(agent, entry.number(), (ProbeDesc::STACKED + jumped).wrapping_neg());
@@ -224,9 +223,8 @@ fn add(agent: Agent, probe: u32, count: u64) {
 /// Does any thread remember a call of a probe with this slot?
 #[cold]
 pub fn is_remembered(agent: Agent, slot: u64, probe: u32) -> bool {
-    let is_wanted = |entry: &ShadowEntry| entry.probe & !ShadowEntry::JUMPED == key(probe);
     let threads = (0..agent.threads()).filter_map(|i| agent.thread(i));
-    threads.into_iter().any(|thread| find(thread, slot, &is_wanted, true).is_some())
+    threads.into_iter().any(|thread| find(thread, slot, Wanted::Probe(key(probe)), true).is_some())
 }
 
 /// Where a call is remembered.
@@ -237,6 +235,14 @@ enum At {
 }
 
 impl At {
+    /// What is remembered there, if it has this slot still.
+    fn read(self, slot: u64) -> Option<ShadowEntry> {
+        match self {
+            At::Table(call) => call.read(slot),
+            At::Stack(entry) => entry.read(slot),
+        }
+    }
+
     fn forget(self, slot: u64) -> bool {
         match self {
             At::Table(call) => call.clear(slot),
@@ -252,34 +258,49 @@ impl At {
     }
 }
 
-/// Which calls are looked for.
-type Wanted<'w> = &'w dyn Fn(&ShadowEntry) -> bool;
+/// Which calls are looked for. No closures: a table of functions would need relocations.
+#[derive(Clone, Copy)]
+enum Wanted<'w> {
+    /// Those of a probe, by its [`key`].
+    Probe(u64),
+    /// Those that end at an exit.
+    Ending(Agent, &'w Exit),
+}
 
-/// The newest call with this slot, and whether it is in this thread's own memory. `stacks`: shadow
-/// stacks are looked through, too.
-fn find_anywhere(
-    agent: Agent,
-    thread: Thread,
-    slot: u64,
-    is_wanted: Wanted<'_>,
-    stacks: bool,
-) -> Option<(At, ShadowEntry, bool)> {
-    let own = find(thread, slot, is_wanted, stacks);
-    if let Some((at, entry)) = own.filter(|_| !have_moved(agent)) {
-        return Some((at, entry, true));
-    }
-    let others = (0..agent.threads()).filter_map(|i| agent.thread(i)).filter(|other| *other != thread);
-    let elsewhere = others.filter_map(|other| find(other, slot, is_wanted, stacks));
-    match (own, elsewhere.max_by_key(|(_, entry)| entry.time)) {
-        (own, Some((at, entry))) if own.is_none_or(|(_, own)| own.time < entry.time) => Some((at, entry, false)),
-        (own, _) => own.map(|(at, entry)| (at, entry, true)),
+impl Wanted<'_> {
+    fn has(self, entry: &ShadowEntry) -> bool {
+        match self {
+            Wanted::Probe(key) => entry.probe & !ShadowEntry::JUMPED == key,
+            Wanted::Ending(agent, exit) => exit.ends(agent, entry),
+        }
     }
 }
 
-/// The newest call that a thread remembers. Since calls have moved, no new ones are in the table.
-fn find(thread: Thread, slot: u64, is_wanted: Wanted<'_>, stacks: bool) -> Option<(At, ShadowEntry)> {
+/// Where the newest call with this slot is, and whether that is this thread's own memory. `stacks`:
+/// shadow stacks are looked through, too. Gives no copies of calls: a goroutine's stack is small.
+#[inline(never)]
+fn find_anywhere(agent: Agent, thread: Thread, slot: u64, wanted: Wanted<'_>, stacks: bool) -> Option<(At, bool)> {
+    let own = find(thread, slot, wanted, stacks);
+    if let Some((at, _)) = own.filter(|_| !have_moved(agent)) {
+        return Some((at, true));
+    }
+    let mut newest = own.map(|(at, time)| (at, time, true));
+    for other in (0..agent.threads()).filter_map(|i| agent.thread(i)).filter(|other| *other != thread) {
+        if let Some((at, time)) = find(other, slot, wanted, stacks) {
+            if newest.is_none_or(|(_, newest, is_own)| newest < time || newest == time && !is_own) {
+                newest = Some((at, time, false));
+            }
+        }
+    }
+    newest.map(|(at, _, is_own)| (at, is_own))
+}
+
+/// Where the newest call is that a thread remembers, and its time. Since calls have moved, no new
+/// ones are in the table.
+#[inline(never)]
+fn find(thread: Thread, slot: u64, wanted: Wanted<'_>, stacks: bool) -> Option<(At, u64)> {
     let call = thread.call(slot);
-    let tabled = call.read(slot).filter(is_wanted).map(|entry| (At::Table(call), entry));
+    let tabled = time(call.read(slot), wanted).map(|time| (At::Table(call), time));
     if !stacks {
         return tabled;
     }
@@ -288,19 +309,25 @@ fn find(thread: Thread, slot: u64, is_wanted: Wanted<'_>, stacks: bool) -> Optio
         let newest_first = (0..stack.len(thread)).rev().map(|index| stack.entry(index));
         // Of the others only the slot is read: there may be many of them.
         for at in newest_first.filter(|at| at.stack_slot() == slot) {
-            if let Some(entry) = at.read(slot).filter(is_wanted) {
+            if let Some(time) = time(at.read(slot), wanted) {
                 // Of two calls without a time, the one in the table is the newer one: as long as it
                 // was alive, none was pushed.
-                if tabled.is_some() && entry.time == 0 {
+                if tabled.is_some() && time == 0 {
                     return tabled;
                 }
-                return Some((At::Stack(at), entry));
+                return Some((At::Stack(at), time));
             }
         }
         if thread.shadow() == stack.base {
             return tabled;
         }
     }
+}
+
+/// The time of a call that is wanted.
+#[inline(always)]
+fn time(entry: Option<ShadowEntry>, wanted: Wanted<'_>) -> Option<u64> {
+    entry.filter(|entry| wanted.has(entry)).map(|entry| entry.time)
 }
 
 /// The function was entered anew with the slot of a call that is still at the top: the former one
@@ -320,8 +347,8 @@ fn drop_former(agent: Agent, thread: Thread, new: &ShadowEntry) {
 #[cold]
 #[inline(never)]
 fn is_there(thread: Thread, entry: &ShadowEntry) -> bool {
-    let is_wanted = |found: &ShadowEntry| found.probe & !ShadowEntry::JUMPED == entry.probe;
-    find(thread, entry.slot, &is_wanted, true).is_some_and(|(_, found)| found == *entry)
+    let found = find(thread, entry.slot, Wanted::Probe(entry.probe), true);
+    found.and_then(|(at, _)| at.read(entry.slot)).is_some_and(|found| found == *entry)
 }
 
 fn key(probe: u32) -> u64 {
