@@ -92,13 +92,17 @@ impl Exit {
         self.pair & !(ShadowEntry::JUMPED as u32)
     }
 
+    /// The calls that can end here, whatever they return to.
+    #[inline(always)]
+    fn calls(&self) -> Wanted {
+        Wanted { key: key(self.probe()), jumped: self.is_foreign(), ret: None }
+    }
+
     /// Does a call that has this slot end here? One that an exception or `longjmp` has left may
     /// have it, too, if somebody else has called the function of this exit.
     #[inline(always)]
     fn ends(&self, agent: Agent, entry: &ShadowEntry) -> bool {
-        entry.probe & !ShadowEntry::JUMPED == key(self.probe())
-            && (!self.is_foreign() || entry.probe & ShadowEntry::JUMPED != 0)
-            && (!self.is_shared || entry.ret == self.ret || is_replaced(agent, entry.ret, self.ret))
+        self.calls().has(entry) && (!self.is_shared || entry.ret == self.ret || is_replaced(agent, entry.ret, self.ret))
     }
 }
 
@@ -147,12 +151,11 @@ fn end_anywhere(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
     let slot = exit.slot;
     // A miss is repeated: another thread may have made room during the search.
     for _ in 0..SEARCHES {
-        // Functions that others jump to are mostly called. These calls end here, too, and must not
-        // look at all that shadow stacks have.
-        let least = if exit.is_foreign() { ProbeDesc::JUMPED } else { ProbeDesc::STACKED };
-        let stacks = agent.stacked(exit.probe()).is_none_or(|n| n.load(Ordering::Acquire) >= least);
-        let (at, is_own) = find_anywhere(agent, thread, slot, Wanted::Ending(agent, exit), stacks)?;
-        let Some(entry) = at.read(slot).filter(|entry| exit.ends(agent, entry)) else { continue };
+        let (at, is_own) = find_ending(agent, thread, exit)?;
+        let Some(entry) = at.read(slot) else { continue };
+        if !exit.ends(agent, &entry) {
+            continue;
+        }
         if is_own && !at.forget(slot) {
             continue;
         }
@@ -172,16 +175,34 @@ fn end_anywhere(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
     None
 }
 
+/// Where the newest call is that ends at an exit, and whether that is this thread's own memory.
+#[inline(never)]
+fn find_ending(agent: Agent, thread: Thread, exit: &Exit) -> Option<(At, bool)> {
+    // Functions that others jump to are mostly called. These calls end here, too, and must not look
+    // at all that shadow stacks have.
+    let least = if exit.is_foreign() { ProbeDesc::JUMPED } else { ProbeDesc::STACKED };
+    let stacks = agent.stacked(exit.probe()).is_none_or(|n| n.load(Ordering::Acquire) >= least);
+    // The search itself does not look for replaced return addresses: that takes too much stack.
+    let mut wanted = exit.calls();
+    wanted.ret = exit.is_shared.then_some(exit.ret);
+    let found = find_anywhere(agent, thread, exit.slot, &wanted, stacks);
+    if found.is_some() || !exit.is_shared || arch::LINKS {
+        return found;
+    }
+    wanted.ret = None;
+    find_anywhere(agent, thread, exit.slot, &wanted, stacks)
+}
+
 /// A call of a probe leaves the function by a jump to another one, where it goes on: from now on it
 /// ends at exits of that one ([`Exit::is_foreign`]).
 pub fn jumps(agent: Agent, thread: Thread, slot: u64, probe: u32) {
-    let wanted = Wanted::Probe(key(probe));
+    let wanted = Wanted::of(probe);
     // Once more to see that it was done: a signal handler may have copied the entry meanwhile.
     for _ in 0..=SEARCHES {
         let call = thread.call(slot);
         let is_tabled = !have_moved(agent) && call.read(slot).is_some_and(|entry| wanted.has(&entry));
         let found =
-            if is_tabled { Some((At::Table(call), true)) } else { find_anywhere(agent, thread, slot, wanted, true) };
+            if is_tabled { Some((At::Table(call), true)) } else { find_anywhere(agent, thread, slot, &wanted, true) };
         let Some((at, is_own)) = found else { return };
         let Some(entry) = at.read(slot).filter(|entry| wanted.has(entry)) else { continue };
         if entry.probe & ShadowEntry::JUMPED != 0 {
@@ -224,7 +245,7 @@ fn add(agent: Agent, probe: u32, count: u64) {
 #[cold]
 pub fn is_remembered(agent: Agent, slot: u64, probe: u32) -> bool {
     let threads = (0..agent.threads()).filter_map(|i| agent.thread(i));
-    threads.into_iter().any(|thread| find(thread, slot, Wanted::Probe(key(probe)), true).is_some())
+    threads.into_iter().any(|thread| find(thread, slot, &Wanted::of(probe), true).is_some())
 }
 
 /// Where a call is remembered.
@@ -240,6 +261,14 @@ impl At {
         match self {
             At::Table(call) => call.read(slot),
             At::Stack(entry) => entry.read(slot),
+        }
+    }
+
+    /// When the call was pushed; those in a table have no time.
+    fn time(self) -> u64 {
+        match self {
+            At::Table(_) => 0,
+            At::Stack(entry) => entry.time(),
         }
     }
 
@@ -260,47 +289,52 @@ impl At {
 
 /// Which calls are looked for. No closures: a table of functions would need relocations.
 #[derive(Clone, Copy)]
-enum Wanted<'w> {
-    /// Those of a probe, by its [`key`].
-    Probe(u64),
-    /// Those that end at an exit.
-    Ending(Agent, &'w Exit),
+struct Wanted {
+    /// The [`key`] of the probe.
+    key: u64,
+    /// Only calls that have jumped.
+    jumped: bool,
+    /// Only calls with this return address.
+    ret: Option<u64>,
 }
 
-impl Wanted<'_> {
-    fn has(self, entry: &ShadowEntry) -> bool {
-        match self {
-            Wanted::Probe(key) => entry.probe & !ShadowEntry::JUMPED == key,
-            Wanted::Ending(agent, exit) => exit.ends(agent, entry),
-        }
+impl Wanted {
+    fn of(probe: u32) -> Wanted {
+        Wanted { key: key(probe), jumped: false, ret: None }
+    }
+
+    fn has(&self, entry: &ShadowEntry) -> bool {
+        entry.probe & !ShadowEntry::JUMPED == self.key
+            && (!self.jumped || entry.probe & ShadowEntry::JUMPED != 0)
+            && self.ret.is_none_or(|ret| entry.ret == ret)
     }
 }
 
 /// Where the newest call with this slot is, and whether that is this thread's own memory. `stacks`:
 /// shadow stacks are looked through, too. Gives no copies of calls: a goroutine's stack is small.
 #[inline(never)]
-fn find_anywhere(agent: Agent, thread: Thread, slot: u64, wanted: Wanted<'_>, stacks: bool) -> Option<(At, bool)> {
+fn find_anywhere(agent: Agent, thread: Thread, slot: u64, wanted: &Wanted, stacks: bool) -> Option<(At, bool)> {
     let own = find(thread, slot, wanted, stacks);
-    if let Some((at, _)) = own.filter(|_| !have_moved(agent)) {
-        return Some((at, true));
+    if own.is_some() && !have_moved(agent) {
+        return own.map(|at| (at, true));
     }
-    let mut newest = own.map(|(at, time)| (at, time, true));
+    let (mut newest, mut is_own) = (own, true);
     for other in (0..agent.threads()).filter_map(|i| agent.thread(i)).filter(|other| *other != thread) {
-        if let Some((at, time)) = find(other, slot, wanted, stacks) {
-            if newest.is_none_or(|(_, newest, is_own)| newest < time || newest == time && !is_own) {
-                newest = Some((at, time, false));
-            }
+        let Some(found) = find(other, slot, wanted, stacks) else { continue };
+        // Of two calls of the same time, that of this thread.
+        if newest.is_none_or(|newest| newest.time() < found.time()) {
+            (newest, is_own) = (Some(found), false);
         }
     }
-    newest.map(|(at, _, is_own)| (at, is_own))
+    newest.map(|at| (at, is_own))
 }
 
-/// Where the newest call is that a thread remembers, and its time. Since calls have moved, no new
-/// ones are in the table.
+/// Where the newest call is that a thread remembers. Since calls have moved, no new ones are in the
+/// table.
 #[inline(never)]
-fn find(thread: Thread, slot: u64, wanted: Wanted<'_>, stacks: bool) -> Option<(At, u64)> {
+fn find(thread: Thread, slot: u64, wanted: &Wanted, stacks: bool) -> Option<At> {
     let call = thread.call(slot);
-    let tabled = time(call.read(slot), wanted).map(|time| (At::Table(call), time));
+    let tabled = call.read(slot).is_some_and(|entry| wanted.has(&entry)).then_some(At::Table(call));
     if !stacks {
         return tabled;
     }
@@ -309,25 +343,16 @@ fn find(thread: Thread, slot: u64, wanted: Wanted<'_>, stacks: bool) -> Option<(
         let newest_first = (0..stack.len(thread)).rev().map(|index| stack.entry(index));
         // Of the others only the slot is read: there may be many of them.
         for at in newest_first.filter(|at| at.stack_slot() == slot) {
-            if let Some(time) = time(at.read(slot), wanted) {
+            if at.read(slot).is_some_and(|entry| wanted.has(&entry)) {
                 // Of two calls without a time, the one in the table is the newer one: as long as it
                 // was alive, none was pushed.
-                if tabled.is_some() && time == 0 {
-                    return tabled;
-                }
-                return Some((At::Stack(at), time));
+                return tabled.filter(|_| at.time() == 0).or(Some(At::Stack(at)));
             }
         }
         if thread.shadow() == stack.base {
             return tabled;
         }
     }
-}
-
-/// The time of a call that is wanted.
-#[inline(always)]
-fn time(entry: Option<ShadowEntry>, wanted: Wanted<'_>) -> Option<u64> {
-    entry.filter(|entry| wanted.has(entry)).map(|entry| entry.time)
 }
 
 /// The function was entered anew with the slot of a call that is still at the top: the former one
@@ -347,8 +372,8 @@ fn drop_former(agent: Agent, thread: Thread, new: &ShadowEntry) {
 #[cold]
 #[inline(never)]
 fn is_there(thread: Thread, entry: &ShadowEntry) -> bool {
-    let found = find(thread, entry.slot, Wanted::Probe(entry.probe), true);
-    found.and_then(|(at, _)| at.read(entry.slot)).is_some_and(|found| found == *entry)
+    let found = find(thread, entry.slot, &Wanted::of(entry.number()), true);
+    found.and_then(|at| at.read(entry.slot)).is_some_and(|found| found == *entry)
 }
 
 fn key(probe: u32) -> u64 {
