@@ -7,6 +7,8 @@ use sidestep_tests::process::{LIMIT, Program, Running, eventually, run};
 use sidestep_tests::tool::{Report, Tracing, rows, sidestep};
 use sidestep_tests::{Snapshot, target};
 
+use super::switch::unguarded;
+
 /// How many functions there are.
 const MANY: usize = 1000;
 
@@ -99,13 +101,11 @@ pub fn calls_had_no_end_where_another_session_was_at_their_exits() {
 /// All exits were enabled before the first entry, and disabled after the last: what returned in
 /// between was counted without its entry, up to a sixth of all in a short session. The sites of a
 /// function change in one pause now, and calls that go on at its beginning or end are one for each
-/// thread. The second session does without signals, so its sites are not written while the threads
-/// run.
+/// thread. A session that takes no signals does not write its sites while the threads run.
 #[test]
 pub fn more_calls_returned_than_there_were() {
-    let Some((mut program, pid)) = start() else { return };
+    let Some((mut program, pid)) = unguarded("many") else { return };
     assert_eq!(program.ask("start 0"), 0);
-    let first = Tracing::start(&["funccount", "-p", &pid, "calls"]);
     // The first interval begins when the probes are there.
     let said = "interval:ms:100 { printf(\"Tracing\\n\") }";
     let script = format!("u:many1* {{ @e[func] = count() }} ur:many1* {{ @r[func] = count() }} {said}");
@@ -122,7 +122,6 @@ pub fn more_calls_returned_than_there_were() {
             assert!(more.abs() <= 2 * THREADS, "{name}: {more} more returns than entries");
         }
     }
-    first.stop();
     assert_eq!(program.ask("finish 0"), 0, "wrong results");
     program.finish().ok();
 }
