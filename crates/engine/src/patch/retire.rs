@@ -1,5 +1,6 @@
 //! Sites whose probes are taken out for good, while their session goes on.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -9,15 +10,17 @@ use sidestep_wire::TrapEntry;
 
 use crate::error::SessionError;
 use crate::patch::thread_state::LOOKS;
-use crate::target::discovery::Found;
+use crate::target::discovery::{self, Found};
 use crate::target::hold::Hold;
 use crate::target::native;
 use crate::target::remote::stopped_mappings;
 use crate::target::signals;
-use crate::target::thread_positions::{self, Position};
+use crate::target::thread_positions::{self, Place, Position};
 
 /// For how long the threads run before the next look.
 const GAP: Duration = Duration::from_millis(1);
+/// For how long a thread goes on alone that comes from a trap.
+const ALONE: Duration = Duration::from_micros(50);
 
 /// These sites, which are off, are no users' sites any more. Their traps are forgotten, too:
 /// another session may have one there from now on, and the handler asks all sessions. Gives the
@@ -30,17 +33,20 @@ pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<
     let leads = |detour: u64| detours.iter().any(|range| range.contains(&(detour & !TrapEntry::RECORD)));
     let traps: Vec<u64> = found.traps(process)?.iter().filter(|(_, to)| leads(**to)).map(|(site, _)| *site).collect();
     let mut hold = Hold::running(process);
-    // A thread that has executed a trap there, and has not come to the handler yet, needs the
-    // entry.
     let forget = |stopped: &mut Stopped| {
-        let positions = thread_positions::positions(stopped, &stopped_mappings(stopped)?)?;
-        let comes = |p: &Position| is_at_trap(p, &traps) && thread_positions::has_trapped(stopped, p);
-        let is_free = traps.is_empty() || !positions.iter().any(comes);
-        if is_free {
+        let coming = if traps.is_empty() { HashSet::new() } else { coming(stopped, &traps)? };
+        if coming.is_empty() {
             signals::forget_traps(stopped, found.private_va, |trap| leads(trap.detour))?;
             native::retire(stopped, found, sites)?;
+            return Ok(true);
         }
-        Ok(is_free)
+        // On a busy machine they get no CPU in the gap.
+        for tid in coming {
+            if stopped.threads().iter().any(|thread| thread.tid == tid) {
+                stopped.nudge(tid, ALONE)?;
+            }
+        }
+        Ok(false)
     };
     for _ in 0..LOOKS {
         if hold.stopped("sites", forget)? {
@@ -49,6 +55,26 @@ pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<
         std::thread::sleep(GAP);
     }
     Ok(None)
+}
+
+/// The threads that have executed one of these traps, and whose handler has not looked yet: they
+/// need the entry of the trap. What is left of the frame of a former signal looks the same, so
+/// frames count only of threads in a handler of ours.
+fn coming(stopped: &Stopped, traps: &[u64]) -> Result<HashSet<i32>, SessionError> {
+    let mappings = stopped_mappings(stopped)?;
+    let agents = discovery::agents(&discovery::all(stopped.process(), &mappings));
+    let positions = thread_positions::positions(stopped, &mappings)?;
+    let tid_of = |p: &Position| match p.place {
+        Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
+    };
+    let is_inside = |p: &&Position| agents.iter().any(|agent| agent.contains(&p.ip.0));
+    let inside: HashSet<i32> = positions.iter().filter(is_inside).map(tid_of).collect();
+    let comes = |p: &&Position| {
+        is_at_trap(p, traps)
+            && thread_positions::has_trapped(stopped, p)
+            && (matches!(p.place, Place::Thread { .. }) || inside.contains(&tid_of(p)))
+    };
+    Ok(positions.iter().filter(comes).map(tid_of).collect())
 }
 
 /// Is a position one of a thread that may have executed one of these traps? The kernel reports a
