@@ -233,36 +233,6 @@ pub fn killed_while_it_shares_them() {
     program.finish().ok();
 }
 
-/// The second takes a signal that the first has not taken. After its death, the next one believed
-/// that the handler was installed, and its traps killed the process.
-#[test]
-pub fn killed_while_it_takes_another_signal() {
-    if !installed("strace") {
-        return skip("no strace");
-    }
-    let Some((mut program, pid)) = load() else { return };
-    let before = Snapshot::of(program.pid());
-    let args = ["funccount", "--no-optimize", "-d", "0.05", "-p", &pid, "mix"];
-    let reads = || Tracing::start(&["-f", "json", "-p", &pid, "-e", "u:load:leaf { @[str(arg0)] = count() }"]);
-    let steps = Steps::of(&format!("takes.{pid}"), &args);
-    let first = reads();
-    let calls = steps.calls().len();
-    first.stop();
-    for call in evenly(calls, 40) {
-        let first = reads();
-        steps.killed_at(call);
-        let third = session(TRAPS, &pid, &["mix"]);
-        assert!(program.is_running(), "killed by a trap, after the death of a controller at call {call} of {calls}");
-        assert_goes_on(&mut program);
-        third.stop();
-        first.stop();
-        assert!(program.is_running(), "killed by the first one, at call {call} of {calls}");
-    }
-    before.assert_same_but_data(&Snapshot::of(program.pid()));
-    assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
-    program.finish().ok();
-}
-
 /// Threads run through the first one's sites and guards, and handlers come a thousand times a
 /// second.
 #[test]
