@@ -29,7 +29,6 @@ const ON_BOTH: LeftOut = &[
             "realworld::",
             "redis::",
             "signals::killed_while_it_shares_them",
-            "signals::killed_while_it_takes_another_signal",
             "signals::signals_were_taken_without_guards_when_their_owner_had_just_ended",
             "signals::two_sessions_that_planned_at_the_same_time_left_no_guard",
             "torture::",
