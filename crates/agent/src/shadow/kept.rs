@@ -154,6 +154,10 @@ fn end_anywhere(agent: Agent, thread: Thread, exit: &Exit) -> Option<u64> {
         let (at, is_own) = find_ending(agent, thread, exit)?;
         let Some(entry) = at.read(slot) else { continue };
         if !exit.ends(agent, &entry) {
+            // A call that was left has this slot, unless another one has taken the entry meanwhile.
+            if exit.calls().has(&entry) {
+                return None;
+            }
             continue;
         }
         if is_own && !at.forget(slot) {
