@@ -8,12 +8,13 @@
 //! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`retire`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites of several sessions | [`share`] |
-//! | removing every trace, but for what other sessions need | [`detach`], [`left`], [`returns`], [`retain`] |
+//! | removing every trace, but for what other sessions need | [`detach`], [`journal`], [`left`], [`returns`], [`retain`] |
 
 mod calls;
 mod commit;
 pub(crate) mod detach;
 pub(crate) mod install;
+mod journal;
 pub(crate) mod left;
 mod live;
 mod order;

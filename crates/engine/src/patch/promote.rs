@@ -17,7 +17,7 @@ use sidestep_sys::Process;
 use sidestep_wire::{BlockState, JournalEntry};
 
 use crate::error::SessionError;
-use crate::patch::detach::original_of;
+use crate::patch::journal::original_of;
 use crate::patch::order::Order;
 use crate::patch::switch::{Switched, Work};
 use crate::patch::thread_state::{Ground, LOOKS};

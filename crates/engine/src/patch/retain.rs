@@ -13,7 +13,7 @@ use sidestep_wire::signals::looking_mark;
 use sidestep_wire::{JournalEntry, LookupEntry, LookupTable, Private, ThreadState, TrapEntry};
 
 use crate::error::SessionError;
-use crate::patch::detach::Journal;
+use crate::patch::journal::Journal;
 use crate::patch::share::Others;
 use crate::target::discovery::{self, Found, agents};
 use crate::target::remote::stopped_mappings;

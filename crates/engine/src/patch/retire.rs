@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use sidestep_isa::Va;
 use sidestep_sys::{Process, Stopped};
 use sidestep_wire::TrapEntry;
 
@@ -64,22 +63,12 @@ fn coming(stopped: &Stopped, traps: &[u64]) -> Result<HashSet<i32>, SessionError
     let mappings = stopped_mappings(stopped)?;
     let agents = discovery::agents(&discovery::all(stopped.process(), &mappings));
     let positions = thread_positions::positions(stopped, &mappings)?;
-    let tid_of = |p: &Position| match p.place {
-        Place::Thread { tid } | Place::SignalFrame { tid, .. } => tid,
-    };
     let is_inside = |p: &&Position| agents.iter().any(|agent| agent.contains(&p.ip.0));
-    let inside: HashSet<i32> = positions.iter().filter(is_inside).map(tid_of).collect();
+    let inside: HashSet<i32> = positions.iter().filter(is_inside).map(|p| p.place.tid()).collect();
     let comes = |p: &&Position| {
-        is_at_trap(p, traps)
+        thread_positions::trap_places(p.ip).iter().any(|at| traps.contains(at))
             && thread_positions::has_trapped(stopped, p)
-            && (matches!(p.place, Place::Thread { .. }) || inside.contains(&tid_of(p)))
+            && (matches!(p.place, Place::Thread { .. }) || inside.contains(&p.place.tid()))
     };
-    Ok(positions.iter().filter(comes).map(tid_of).collect())
-}
-
-/// Is a position one of a thread that may have executed one of these traps? The kernel reports a
-/// trap at its address or behind it.
-fn is_at_trap(position: &Position, traps: &[u64]) -> bool {
-    let Va(ip) = position.ip;
-    traps.contains(&ip) || traps.contains(&ip.wrapping_sub(1))
+    Ok(positions.iter().filter(comes).map(|p| p.place.tid()).collect())
 }

@@ -198,6 +198,12 @@ pub(crate) fn has_faulted(stopped: &Stopped, position: &Position) -> bool {
     info.is_ok_and(|info| (1..=64).contains(&info[0]) && raised(info))
 }
 
+/// Where the trap is that a thread at `ip` has executed: the kernel reports a trap at its address,
+/// or behind it.
+pub(crate) fn trap_places(Va(ip): Va) -> [u64; 2] {
+    [ip, ip.wrapping_sub(1)]
+}
+
 /// Has it executed a trap, and its handler has not looked yet, or has only begun?
 pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
     match position.place {
