@@ -162,6 +162,33 @@ pub fn set_sigmask(tid: pid_t, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, size_of::<u64>(), ptr::from_ref(&mask) as usize)
 }
 
+/// Has a stopped thread executed an instruction that raised a signal, and not got the signal yet?
+/// It gets such a signal before all others, as soon as it goes on (`dequeue_synchronous_signal` in
+/// kernel/signal.c).
+pub fn has_raised(tid: pid_t) -> io::Result<bool> {
+    const PTRACE_PEEKSIGINFO: c_uint = 0x4209;
+    const AT_ONCE: usize = 8;
+    const RAISED: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGTRAP, libc::SIGFPE, libc::SIGSYS];
+    let is_raised = |info: &libc::siginfo_t| info.si_code > 0 && RAISED.contains(&info.si_signo);
+    let mut raised = 0;
+    // struct ptrace_peeksiginfo_args: offset u64, flags u32 (0: those of the thread), count i32.
+    #[repr(C)]
+    struct Args(u64, u32, i32);
+    for first in (0..).step_by(AT_ONCE) {
+        let args = Args(first, 0, AT_ONCE as i32);
+        let mut infos = [const { MaybeUninit::<libc::siginfo_t>::zeroed() }; AT_ONCE];
+        let count = request_count(PTRACE_PEEKSIGINFO, tid, ptr::from_ref(&args) as usize, infos.as_mut_ptr() as usize)?;
+        // SAFETY: zeroed (a valid siginfo of plain integers), then filled by the kernel.
+        let infos = infos[..count].iter().map(|info| unsafe { info.assume_init_ref() });
+        raised |= infos.filter(|info| is_raised(info)).fold(0, |set, info| set | 1u64 << (info.si_signo - 1));
+        if count < AT_ONCE {
+            break;
+        }
+    }
+    // One that is blocked waits.
+    Ok(raised != 0 && raised & !get_sigmask(tid)? != 0)
+}
+
 /// A register set (`NT_…`) of a stopped thread.
 pub fn get_regset(tid: pid_t, note: i32, max: usize) -> io::Result<Vec<u8>> {
     let mut buf = vec![0u8; max];

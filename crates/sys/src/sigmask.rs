@@ -1,12 +1,10 @@
-//! Signals of stopped threads: masks, and what waits for delivery.
-
-use std::path::Path;
+//! Signals of stopped threads: masks and handlers.
 
 use crate::call::CallError;
 use crate::process::Process;
 use crate::procfs;
 use crate::ptrace;
-use crate::stopped::{Stopped, Thread};
+use crate::stopped::Stopped;
 
 impl Process {
     /// The signals that its main thread blocks or ignores (`SigBlk` and `SigIgn` of
@@ -50,18 +48,5 @@ impl Stopped {
     pub fn caught(&self) -> u64 {
         let status = self.process().status_text().unwrap_or_default();
         procfs::signal_set(&status, "SigCgt").unwrap_or(u64::MAX)
-    }
-
-    /// Threads for which a signal of this set was raised but not delivered yet: stopped between a
-    /// fault and its handler (`SigPnd` of `/proc/PID/task/TID/status`, which does not count what
-    /// was sent to the whole process).
-    #[must_use]
-    pub fn awaiting(&self, set: u64) -> Vec<i32> {
-        let waits = |thread: &&Thread| {
-            let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
-            let status = procfs::read(Path::new(&path)).unwrap_or_default();
-            procfs::signal_set(&String::from_utf8_lossy(&status), "SigPnd").is_some_and(|pending| pending & set != 0)
-        };
-        self.threads().iter().filter(waits).map(|t| t.tid).collect()
     }
 }

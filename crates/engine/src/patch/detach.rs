@@ -254,22 +254,8 @@ fn restore(
     let handler = needed.then(|| signals::handler(&process, found.private_va)).transpose()?;
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)) && !journal.stays_at(stopped, p));
     positions.retain(|p| Some(p.ip) != handler);
-    // A thread may have executed a trap or an instruction that names its place, and not got its
-    // signal yet: the handler must still be there.
-    let named = found.named();
-    let mut awaiting = if named != 0 { stopped.awaiting(named) } else { Vec::new() };
-    // The handler stays for the signals of other sessions.
-    if found.owner != Va(0) || journal.is_needed {
-        let names = |ip: Va| {
-            thread_positions::trap_places(ip).into_iter().any(|at| journal.leaves_site_at(at))
-                || journal.code.iter().any(|range| range.contains(&ip.0))
-        };
-        let ours = |tid: &i32| stopped.threads().iter().any(|thread| thread.tid == *tid && names(thread.regs.ip()));
-        awaiting.retain(ours);
-    }
-    positions.retain(|p| !matches!(p.place, Place::Thread { tid } if awaiting.contains(&tid)));
     let still = |how: Inside| move |tid: i32| StillThere { tid, how };
-    let in_code = awaiting.first().copied().or(stopped.returning()).or(in_flight).map(still(Inside::Code));
+    let in_code = stopped.returning().or(in_flight).map(still(Inside::Code));
     let mut inside = in_code.or(native::inside(stopped, found, &mappings)?.map(still(Inside::Function)));
     // Where others are behind us, what we displaced has no place of its own to go on at: such a
     // thread leaves by itself.
@@ -287,8 +273,7 @@ fn restore(
     if journal.is_needed {
         let acting = acts_for(stopped, &all_positions, others, journal)?;
         stay.retain(|still| !acting.contains(&still.tid));
-        let tids = stay.iter().map(|still| still.tid).chain(awaiting.iter().copied()).collect();
-        outside.look(stopped, &tids);
+        outside.look(stopped, &stay.iter().map(|still| still.tid).collect());
         stay.retain(|still| !outside.has(still.tid));
     }
     inside = stay.pop().or(inside);
@@ -340,9 +325,8 @@ fn acts_for(
     Ok(acting.difference(&interrupted).copied().collect())
 }
 
-/// Lets threads go on for some time that are in our code, in that of a session that acts for this
-/// one, or on the way to a handler, while all others stand. In a suspended process they never leave
-/// by themselves.
+/// Lets threads go on for some time that are in our code or in that of a session that acts for this
+/// one, while all others stand. In a suspended process they never leave by themselves.
 fn usher(
     stopped: &mut Stopped,
     found: &Found,
@@ -350,11 +334,10 @@ fn usher(
     journal: &Journal,
     time: Duration,
 ) -> Result<(), SessionError> {
-    let awaiting = stopped.awaiting(found.named());
     let acting = if found.owner == Va(0) { Vec::new() } else { discovery::agents(others.sessions()) };
     let inside = |ip: Va| journal.code.iter().chain(&acting).any(|range| range.contains(&ip.0));
-    let leaves = |tid: i32| awaiting.contains(&tid) || stopped.returning() == Some(tid);
-    let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || leaves(t.tid));
+    let returns = |tid: i32| stopped.returning() == Some(tid);
+    let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || returns(t.tid));
     let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();
     for tid in tids {
         // One may have ended another one, or the process.

@@ -75,13 +75,6 @@ impl Journal {
         self.entries.iter().any(|entry| entry.own != ISLAND && held(entry).contains(&at))
     }
 
-    /// Has a site this byte whose probes go?
-    pub fn leaves_site_at(&self, at: u64) -> bool {
-        let goes = |index: &usize| !self.kept.contains(index) && self.entries[*index].own != ISLAND;
-        let held = |entry: &JournalEntry| entry.site..entry.site + u64::from(entry.len);
-        (0..self.entries.len()).filter(goes).any(|index| held(&self.entries[index]).contains(&at))
-    }
-
     /// Is a position at a copy, or in front of all handlers, of a guard that stays?
     pub fn stays_at(&self, stopped: &Stopped, position: &Position) -> bool {
         let is_kept = self.detour_at(position.ip.0).is_some_and(|index| self.kept.contains(&index));

@@ -14,7 +14,7 @@ use crate::target::hold::Hold;
 use crate::target::native;
 use crate::target::remote::stopped_mappings;
 use crate::target::signals;
-use crate::target::thread_positions::{self, Place, Position};
+use crate::target::thread_positions::{self, Position};
 
 /// For how long the threads run before the next look.
 const GAP: Duration = Duration::from_millis(1);
@@ -56,9 +56,9 @@ pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<
     Ok(None)
 }
 
-/// The threads that have executed one of these traps, and whose handler has not looked yet: they
-/// need the entry of the trap. What is left of the frame of a former signal looks the same, so
-/// frames count only of threads in a handler of ours.
+/// The threads that have executed one of these traps, and whose handler may not have looked yet:
+/// they need the entry of the trap. What is left of the frame of a former signal looks the same, so
+/// only threads in a handler of ours count.
 fn coming(stopped: &Stopped, traps: &[u64]) -> Result<HashSet<i32>, SessionError> {
     let mappings = stopped_mappings(stopped)?;
     let agents = discovery::agents(&discovery::all(stopped.process(), &mappings));
@@ -68,7 +68,7 @@ fn coming(stopped: &Stopped, traps: &[u64]) -> Result<HashSet<i32>, SessionError
     let comes = |p: &&Position| {
         thread_positions::trap_places(p.ip).iter().any(|at| traps.contains(at))
             && thread_positions::has_trapped(stopped, p)
-            && (matches!(p.place, Place::Thread { .. }) || inside.contains(&p.place.tid()))
+            && inside.contains(&p.place.tid())
     };
     Ok(positions.iter().filter(comes).map(|p| p.place.tid()).collect())
 }

@@ -128,8 +128,7 @@ fn idle(
     gone: &[Addition],
 ) -> Result<Option<Vec<bool>>, SessionError> {
     let process = stopped.process();
-    let named = found.named();
-    if !found.has_private(process) || named != 0 && !stopped.awaiting(named).is_empty() {
+    if !found.has_private(process) {
         return Ok(None);
     }
     let places = Places::of(gone);

@@ -338,12 +338,6 @@ impl Found {
         Ok(entries.into_iter().filter(|e| e.site != 0 && e.detour != 0).map(|e| (e.site, e.detour)).collect())
     }
 
-    /// The signals by which a thread may be on its way to a handler, which has to find the place
-    /// where they came from.
-    pub fn named(&self) -> u64 {
-        (self.signals | self.taken) & signals::NAMED
-    }
-
     /// Of all sessions of the process: those that need this one's guards and, if it owns the
     /// signals, its handler.
     pub fn users<'f>(&self, all: &'f [Found]) -> impl Iterator<Item = &'f Found> {

@@ -37,9 +37,6 @@ pub(crate) const TRAPS: u64 = set_of(SIGTRAP);
 pub(crate) const READS: u64 = set_of(SIGSEGV) | set_of(SIGBUS);
 /// What displaced instructions need that may fault; those that trap, [`TRAPS`] as well.
 pub(crate) const FAULTS: u64 = READS | set_of(SIGILL) | set_of(SIGFPE);
-/// Those that say where they came from, besides the registers.
-pub(crate) const NAMED: u64 = TRAPS | set_of(SIGILL) | set_of(SIGFPE);
-
 const LAST: i32 = 64;
 
 /// System calls by which a program could block a signal of ours or take it over, and those that end

@@ -204,15 +204,13 @@ pub(crate) fn trap_places(Va(ip): Va) -> [u64; 2] {
     [ip, ip.wrapping_sub(1)]
 }
 
-/// Has it executed a trap, and its handler has not looked yet, or has only begun?
+/// Is it where a trap was executed, and the handler of its signal runs?
 pub(crate) fn has_trapped(stopped: &Stopped, position: &Position) -> bool {
-    match position.place {
-        Place::Thread { tid } => stopped.awaiting(TRAPS).contains(&tid),
-        Place::SignalFrame { frame, .. } => frame.info_at.is_some_and(|info_at| {
-            let signal: Result<i32, _> = stopped.read_pod(info_at);
-            has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
-        }),
-    }
+    let Place::SignalFrame { frame: SignalFrame { info_at: Some(info_at), .. }, .. } = position.place else {
+        return false;
+    };
+    let signal: Result<i32, _> = stopped.read_pod(info_at);
+    has_faulted(stopped, position) && signal.is_ok_and(|signal| set_of(signal) == TRAPS)
 }
 
 /// Moves a position to another address.

@@ -252,7 +252,8 @@ impl Stopped {
     }
 
     /// Waits for the stop of a seized thread and notes its registers. A signal that was just about
-    /// to be delivered is, and the thread then stops at the first instruction of the handler.
+    /// to be delivered is, and the thread then stops at the first instruction of the handler. A
+    /// signal that an instruction has raised always is: no thread stands between the two.
     pub(super) fn await_stop(&mut self, tid: i32, limit: Limit) -> Result<(), StopError> {
         const LOOK: Duration = Duration::from_millis(20);
         let mut leftover = RETURN_TRIES;
@@ -283,6 +284,9 @@ impl Stopped {
     /// Deals with what a thread has met that was told to stop. Is it done?
     pub(super) fn on_event(&mut self, tid: i32, event: Event, leftover: &mut u32) -> Result<bool, StopError> {
         let resumed = match event {
+            // Its handler has to find the registers of the instruction, so the thread goes on until
+            // it is in there.
+            Event::Stop if ptrace::has_raised(tid).unwrap_or(false) => ptrace::cont(tid, 0),
             Event::Stop => match ptrace::get_regs(tid).map(|regs| (regs, is_on_frame(&self.process, &regs))) {
                 // A controller has died, and the thread is on its way back: let it go on until it
                 // is there.

@@ -72,6 +72,14 @@ fn a_computing_thread_survives() {
 }
 
 #[test]
+fn a_thread_that_traps_survives() {
+    let target = Target::start(Build::Worker, &["one-trap"]);
+    survives_kills(&target, 200);
+    survives_death_in_a_call(&target, 10);
+    target.finish_well();
+}
+
+#[test]
 fn a_sleeping_thread_survives() {
     let target = Target::start(Build::Worker, &["one-nap"]);
     survives_kills(&target, 40);

@@ -28,6 +28,25 @@ fn sixty_four_threads_stop_and_go_on_a_hundred_times() {
     target.finish_well();
 }
 
+/// A thread was stopped between a trap and the handler of its signal. Where it was given other
+/// registers for a remote call, and the controller was killed, the handler found those.
+#[test]
+fn threads_stood_between_a_trap_and_its_signal() {
+    let target = Target::start(Build::Worker, &["traps", "2"]);
+    let process = Process::open(target.pid()).unwrap();
+    for _ in 0..1000 {
+        let stopped = process.stop().unwrap();
+        for thread in stopped.threads() {
+            let path = format!("/proc/{}/task/{}/status", target.pid(), thread.tid);
+            let status = std::fs::read_to_string(path).unwrap();
+            let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:\t")).unwrap();
+            assert_eq!(u64::from_str_radix(pending, 16).unwrap() & 1 << (libc::SIGTRAP - 1), 0);
+        }
+        stopped.resume().unwrap();
+    }
+    target.finish_well();
+}
+
 /// The kernel answered nothing about a thread that had executed a program and was not the first of
 /// its process, and the stop waited for it for ever.
 #[test]

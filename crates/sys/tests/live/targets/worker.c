@@ -195,6 +195,29 @@ static void on_tick(int s) {
     __atomic_fetch_add(&ticks, 1, __ATOMIC_RELAXED);
 }
 
+// Each trap has to find its registers.
+extern char behind_trap[];
+static void on_trap(int s, siginfo_t *i, void *u) {
+    (void)s, (void)i;
+#ifdef __x86_64__
+    uintptr_t ip = ((ucontext_t *)u)->uc_mcontext.gregs[REG_RIP];
+#else
+    uintptr_t ip = ((ucontext_t *)u)->uc_mcontext.gregs[REG_EIP];
+#endif
+    if (ip != (uintptr_t)behind_trap)
+        bad = 9;
+}
+
+static __attribute__((noipa)) void trap(void) { __asm__ volatile("int3\nbehind_trap:"); }
+
+static void *traps(void *arg) {
+    struct sigaction a = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+    sigaction(SIGTRAP, &a, 0);
+    while (!stop)
+        trap();
+    return arg;
+}
+
 #ifdef __GLIBC__
 // One round of a restartable sequence. The kernel clears the descriptor's pointer when it aborts the sequence; going on
 // without it is what must not happen.
@@ -374,6 +397,21 @@ int main(int argc, char **argv) {
     } else if (!strcmp(kind, "vectors")) {
         while (m < n)
             t[m++] = start(vectors, 0);
+    } else if (!strcmp(kind, "one-trap")) {
+        // No other thread could make calls.
+        struct sigaction a = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+        sigaction(SIGTRAP, &a, 0);
+        ready();
+        struct pollfd p = {0, POLLIN, 0};
+        do
+            for (int i = 0; i < 1000; i++)
+                trap();
+        while (poll(&p, 1, 0) == 0);
+        printf("bad %d\n", bad);
+        return 0;
+    } else if (!strcmp(kind, "traps")) {
+        while (m < n)
+            t[m++] = start(traps, 0);
     } else if (!strcmp(kind, "mixed")) {
         if (pipe(ends) != 0)
             return 1;
