@@ -3,10 +3,10 @@
 
 use std::process::Command;
 
-use sidestep_tests::process::LIMIT;
-use sidestep_tests::process::{Program, run};
+use sidestep_tests::build::installed;
+use sidestep_tests::process::{LIMIT, Program, eventually, kill, run};
 use sidestep_tests::tool::{Tracing, during, path, sidestep, use_32_bit};
-use sidestep_tests::{Snapshot, target};
+use sidestep_tests::{Snapshot, skip, target};
 
 use crate::errors;
 
@@ -327,6 +327,42 @@ fn instructions_that_only_32_bit_code_has() {
     }
     assert_eq!(program.ask("old 30"), alone);
     program.finish().ok();
+}
+
+/// A thread was in the vDSO, between the guard and the kernel, when the guard was put in. It opened
+/// the signal, and was told for ever that the signal is blocked.
+#[test]
+fn a_call_under_way_was_made_past_its_guard() {
+    if !installed("gdb") {
+        return skip("no gdb");
+    }
+    use_32_bit();
+    let path = target("trap").expect("a C compiler for 32-bit programs");
+    // At each instruction in front of the one that enters the kernel: the thread itself is there
+    // when the guard comes, as the process is suspended, or a handler of the thread runs.
+    for (signal, offset) in ["SIGSTOP", "SIGUSR1"].into_iter().flat_map(|how| [0, 1, 2, 3, 5].map(|at| (how, at))) {
+        let mut program = Program::start(&mut Command::new(&path));
+        let pid = program.pid().to_string();
+        assert_eq!(program.ask("opens 0"), 0);
+        let place = format!("tbreak *((char *)__kernel_vsyscall + {offset}) if $eax == 175 && $ebx == 1");
+        let queue = format!("queue-signal {signal}");
+        let steps = ["set confirm off", &place, "continue", "set var is_caught = 1", &queue, "detach"];
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-q", "-batch", "-nx", "-p", &pid]).args(steps.iter().flat_map(|step| ["-ex", step]));
+        let said = run(&mut gdb, LIMIT);
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let is_suspended = || stat().rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'));
+        if signal == "SIGSTOP" {
+            assert!(eventually(LIMIT, is_suspended), "{said}");
+        } else {
+            assert!(eventually(LIMIT, || program.ask("caught 0") == 2), "{said}");
+        }
+        let tracing = Tracing::start(&["funccount", "--no-optimize", "-p", &pid, "leaf"]);
+        kill(program.pid(), libc::SIGCONT);
+        assert_eq!(program.ask("opened 0"), 1, "{signal} +{offset}: the program believes that the signal is blocked");
+        tracing.stop();
+        program.finish().ok();
+    }
 }
 
 /// A process that is probed can be asked, its probes switched, and it says how its programs run.

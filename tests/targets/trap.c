@@ -144,6 +144,51 @@ static long lull(long n)
     return wrong + n;
 }
 
+static volatile int is_caught, goes_on, was_opened;
+
+/* Keeps the thread where it is. */
+static void catch_it(int sig, siginfo_t *info, void *context)
+{
+    (void)sig, (void)info, (void)context;
+    is_caught = 2;
+    while (!goes_on)
+        usleep(1000);
+}
+
+static void *open_again(void *arg)
+{
+    sigset_t set, now;
+    sigemptyset(&set);
+    sigaddset(&set, SIGSEGV);
+    while (!is_caught) {
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    }
+    pthread_sigmask(SIG_BLOCK, NULL, &now);
+    was_opened = !sigismember(&now, SIGSEGV);
+    return arg;
+}
+
+/* A thread blocks and opens SIGSEGV until it gets SIGUSR1, and stays there. (The kernel opens SIGTRAP at a debugger's
+ * breakpoint.) */
+static long opens(long n)
+{
+    struct sigaction sa = { .sa_sigaction = catch_it, .sa_flags = SA_SIGINFO };
+    is_caught = goes_on = 0;
+    sigaction(SIGUSR1, &sa, NULL);
+    return pthread_create(&stormy[0], NULL, open_again, NULL) ? -1 : n;
+}
+
+static long caught(long n) { return is_caught + n; }
+
+/* It goes on. Is the signal open, which is the last that it did? */
+static long opened(long n)
+{
+    goes_on = 1;
+    pthread_join(stormy[0], NULL);
+    return was_opened + n;
+}
+
 static void close_frame(int sig, siginfo_t *info, void *context)
 {
     (void)sig, (void)info;
@@ -227,7 +272,8 @@ int main(int argc, char **argv)
         { "install", install }, { "mixed", mixed }, { "block", block }, { "unblock", unblock },
         { "work", work },       { "die", die },     { "spawn", spawns }, { "direct", direct },
         { "storm", storm },     { "lull", lull },   { "frame", frame }, { "nested", nested },
-        { "vforks", vforks }, { 0 },
+        { "vforks", vforks },   { "opens", opens },   { "caught", caught }, { "opened", opened },
+        { 0 },
     };
     return serve(argc, argv, table);
 }

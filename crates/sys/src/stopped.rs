@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::{MMAP, Regs};
+use crate::arch::{Caller, MMAP, Regs};
 use crate::call::{Batch, Call, CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::news::{self, News};
@@ -235,6 +235,11 @@ impl Stopped {
     /// the call right before that.
     pub fn set_behind_call(&mut self, tid: i32, at: Va) -> Result<(), StopError> {
         self.change(tid, |regs| regs.set_behind_call(at))
+    }
+
+    /// Makes a thread go on at `at`, with the registers that a caller had.
+    pub fn go_back(&mut self, tid: i32, caller: &Caller, at: Va) -> Result<(), StopError> {
+        self.change(tid, |regs| regs.go_back(caller, at))
     }
 
     /// Replaces values in the registers from which system calls take their arguments, of a thread

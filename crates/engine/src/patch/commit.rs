@@ -355,12 +355,24 @@ fn put_pages(
     semaphore::change(stopped, &regions.room(), &raises.collect::<Vec<_>>())
 }
 
+/// Where guarded system calls are, and their guards.
+fn guards(detour: &Detour) -> impl Iterator<Item = (Va, Va)> {
+    let at = |va: Va, offset: u16| Va(va.0 + u64::from(offset));
+    detour.guards.iter().map(move |(from, to)| (at(detour.site, *from), at(detour.at, *to)))
+}
+
 /// Moves every thread that stands behind the first instruction of a region to the copy of the
 /// instruction it stands at, and every one that is about to make a guarded system call to the
 /// guard.
 fn leave_regions(stopped: &mut Stopped, scene: &Scene, there: &[&Change<'_>]) -> Result<(), SessionError> {
     let sites: Vec<&&Change<'_>> = there.iter().filter(|change| !change.is_island()).collect();
+    let guards: BTreeMap<Va, Va> = sites.iter().flat_map(|change| guards(change.detour)).collect();
     for position in &scene.positions {
+        let caller = if guards.is_empty() { None } else { position.caller(stopped) };
+        if let Some((caller, guard)) = caller.and_then(|caller| Some((caller, guards.get(&caller.call)?))) {
+            thread_positions::go_back(stopped, position, &caller, *guard)?;
+            continue;
+        }
         let ip = position.ip.0;
         let index = sites.partition_point(|change| change.entry.site < ip);
         let Some(Change { job, detour, .. }) = index.checked_sub(1).map(|i| sites[i]) else { continue };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sidestep_isa::Va;
-use sidestep_sys::arch::{self, SignalFrame};
+use sidestep_sys::arch::{self, Caller, SignalFrame};
 use sidestep_sys::{Mapping, Stopped};
 use sidestep_wire::signals::{DEALT_WITH, set_of};
 
@@ -62,6 +62,19 @@ impl Position {
             }
             Place::SignalFrame { frame, .. } => frame.call_at.is_some(),
         }
+    }
+
+    /// Who has called the function of the vDSO in which it is, if it has not entered the kernel
+    /// there ([`arch::caller`]).
+    pub fn caller(&self, stopped: &Stopped) -> Option<Caller> {
+        let (sp, frame_pointer) = match self.place {
+            Place::Thread { tid } => {
+                let thread = stopped.threads().iter().find(|t| t.tid == tid && !t.regs.may_wait())?;
+                (thread.regs.sp(), thread.regs.frame_pointer())
+            }
+            Place::SignalFrame { frame, .. } => (frame.sp, frame.frame_pointer),
+        };
+        arch::caller(stopped.process(), self.ip, sp, frame_pointer)
     }
 }
 
@@ -220,6 +233,19 @@ pub(crate) fn move_to(stopped: &mut Stopped, position: &Position, to: Va) -> Res
         Place::SignalFrame { frame, .. } => stopped.process().write_word(frame.ip_at, to.0)?,
     }
     Ok(())
+}
+
+/// Moves a position to another address, with the registers of its [`Position::caller`].
+pub(crate) fn go_back(
+    stopped: &mut Stopped,
+    position: &Position,
+    caller: &Caller,
+    to: Va,
+) -> Result<(), crate::SessionError> {
+    match position.place {
+        Place::Thread { tid } => Ok(stopped.go_back(tid, caller, to)?),
+        Place::SignalFrame { frame, .. } => Ok(frame.go_back(stopped.process(), caller, to)?),
+    }
 }
 
 /// Moves a position to the original of where it is. What the signal of a frame says of its place

@@ -10,6 +10,7 @@ mod processor;
 mod regs;
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 mod restart;
+mod vdso;
 mod vectors;
 #[cfg(target_arch = "x86")]
 mod x86;
@@ -42,6 +43,7 @@ pub(crate) use host::{
 };
 pub(crate) use regs::rseq_abort;
 pub use regs::{CALL_LEN, Regs};
+pub use vdso::{Caller, caller};
 pub use vectors::{Vectors, vectors};
 
 /// System calls that execute another program.
@@ -75,7 +77,7 @@ pub struct SignalFrame {
     /// anything; or the handler has changed the mask. Where the kernel writes no copy, it differs
     /// if nothing shows that the handler still runs.
     pub mask_copy: u32,
-    /// The saved frame pointer; 0 where [`signal_frames`] does not need it.
+    /// The saved frame pointer; 0 where nobody needs it.
     pub frame_pointer: Va,
     /// Address of the `siginfo_t` of the signal, if the handler gets one.
     pub info_at: Option<Va>,

@@ -14,6 +14,7 @@ use std::io;
 use sidestep_isa::{Isa, Va};
 
 use super::regs::Regs;
+use super::vdso::call_of_interrupt;
 use crate::process::Process;
 use crate::ptrace;
 
@@ -129,22 +130,9 @@ pub(crate) const CONTINUED: [libc::c_long; 6] = [
 /// the vDSO was called.
 pub(crate) fn number_from_code(process: &Process, ip: Va, sp: Va) -> Option<u32> {
     const MOV_EAX_IMM32: u8 = 0xb8;
-    /// `int $0x80; pop %ebp; pop %edx; pop %ecx; ret`
-    const IN_VDSO: [u8; 6] = [SYSCALL[0], SYSCALL[1], 0x5d, 0x5a, 0x59, 0xc3];
-    /// `call *%gs:0x10`
-    const TO_VDSO: [u8; 7] = [0x65, 0xff, 0x15, 0x10, 0, 0, 0];
     /// Between the number and the call other arguments may be set.
     const LOOK: usize = 32;
-    let in_vdso = process.read_pod(ip).is_ok_and(|code: [u8; 6]| code == IN_VDSO);
-    let call = if in_vdso {
-        let back: Word = process.read_pod(sp.offset(3 * size_of::<Word>() as i64)).ok()?;
-        Va(back.into()).offset(-(TO_VDSO.len() as i64))
-    } else {
-        ip
-    };
-    if in_vdso && process.read_pod::<[u8; 7]>(call).ok()? != TO_VDSO {
-        return None;
-    }
+    let call = call_of_interrupt(process, ip, sp).unwrap_or(ip);
     let before: [u8; LOOK] = process.read_pod(call.offset(-(LOOK as i64))).ok()?;
     let number = |insn: &[u8]| match insn {
         [MOV_EAX_IMM32, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),

@@ -9,6 +9,7 @@ use super::super::SignalFrame;
 // (arch/x86/include/uapi/asm/sigcontext.h).
 const ES: isize = -12;
 const DS: isize = -11;
+const FRAME_POINTER: isize = -8;
 const SP: isize = -7;
 const TRAP_NUMBER: isize = -2;
 const CS: isize = 1;
@@ -88,7 +89,7 @@ pub fn signal_frames(stack: &[u8], start: Va, sp: Va, _frame_pointer: Va) -> Vec
             mask_copy,
             info_at,
             mark: word(TRAP_NUMBER)?,
-            frame_pointer: Va(0),
+            frame_pointer: Va(word(FRAME_POINTER)?.into()),
         })
     };
     (0..words.len()).filter_map(frame).collect()
