@@ -117,6 +117,7 @@ const RECIPES: &[Recipe] = &[
     recipe("livepatch-ibt", &["cc", "-O2", "-fpatchable-function-entry=16,14", "-fcf-protection"], &["livepatch.c"]),
     recipe("load", CC, &["load.c"]),
     recipe("hot", CC, &["hot.c"]),
+    recipe("deepest", CC, &["deepest.c"]),
     recipe("many", CC, &["many.c"]),
     recipe("many-10000", &["cc", "-O2", "-pthread", CALLS, "-DTEN_THOUSAND"], &["many.c"]),
     recipe("reload", CC, &["reload.c"]),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use sidestep_tests::process::{LIMIT, Program, run};
+use sidestep_tests::process::{LIMIT, Program, eventually, run};
 use sidestep_tests::tool::{Tracing, during, is_32_bit, sidestep, with_command};
 use sidestep_tests::{Snapshot, target};
 
@@ -22,6 +22,23 @@ fn allow(pid: i32, more: Option<u64>) {
     let now: u64 = size.expect("a size");
     let most = more.map_or("unlimited".to_owned(), |more| (now * 1024 + more).to_string());
     run(Command::new("prlimit").args([format!("--pid={pid}"), format!("--as={most}:unlimited")]), LIMIT).ok();
+}
+
+/// Room was looked for at one moment only, and the attach was refused.
+#[test]
+pub fn a_main_thread_at_the_end_of_its_stack_was_a_reason_to_refuse() {
+    let Some(path) = target("deepest") else { return };
+    // Each from the beginning: the frame of a signal would leave more of a stack.
+    for _ in 0..5 {
+        let mut program = Program::start(&mut Command::new(&path));
+        let pid = program.pid().to_string();
+        let before = Snapshot::of(program.pid());
+        run(&mut sidestep(&["funccount", "-d", "0.1", "-p", &pid, "leaf"]), LIMIT).ok();
+        let rounds = program.ask("rounds 0");
+        assert!(eventually(LIMIT, || program.ask("rounds 0") > rounds), "the main thread stands still");
+        before.assert_same_code(&Snapshot::of(program.pid()));
+        program.finish().ok();
+    }
 }
 
 /// With one page more each time, an attach fails at each of its mappings, until it does not.

@@ -203,6 +203,7 @@ again! {
         switches_and_lists_show_both, what_cannot_be_shared_is_refused, children_and_signal_handlers_are_not_disturbed,
     }
     limits {
+        a_main_thread_at_the_end_of_its_stack_was_a_reason_to_refuse,
         a_shadow_stack_that_cannot_grow_watches_what_it_can, an_attach_without_memory_is_refused_in_one_line,
         threads_that_cannot_be_told_apart_are_refused_or_noticed, a_process_with_little_address_space_could_not_be_probed,
         followed_processes_with_little_address_space_could_not_be_probed,

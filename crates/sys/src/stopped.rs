@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sidestep_isa::{Len, Va};
 
-use crate::arch::{Caller, MMAP, Regs};
+use crate::arch::{Caller, FpState, MMAP, Regs};
 use crate::call::{Batch, Call, CallError, Calls};
 use crate::memory::{MemoryError, Pod};
 use crate::news::{self, News};
@@ -16,6 +16,7 @@ use crate::patience::Limit;
 use crate::process::Process;
 use crate::procfs::Mapping;
 use crate::ptrace::{self, Event};
+use crate::room;
 use crate::urgent::Urgent;
 
 mod catch;
@@ -223,6 +224,16 @@ impl Stopped {
             *self.maps.borrow_mut() = Some(maps.clone());
         }
         Ok(maps)
+    }
+
+    /// Is there room on a stack for what a remote call needs? Not if a thread is at the end of the
+    /// only stack that could be used.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let (Some(thread), Ok(maps)) = (self.threads.first(), self.maps()) else { return true };
+        let all: Vec<Regs> = self.threads.iter().map(|thread| thread.regs).collect();
+        let len = FpState::get(thread.tid).map(|state| state.frame_len());
+        len.is_err() || len.is_ok_and(|len| room::for_frame(&self.process, &maps, &all, len).is_some())
     }
 
     /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sidestep_sys::{Process, StopError, Stopped};
+use sidestep_sys::{Limit, Process, StopError, Stopped, is_hurried};
 
 use crate::api::{Pause, Stops};
 use crate::error::SessionError;
@@ -21,6 +21,11 @@ const GAP: Duration = Duration::from_millis(1);
 /// everybody runs on in between: a detach that fails leaves probes behind.
 const TRIES: u32 = 5;
 
+/// A thread may be at the end of the only stack on which there could be room for remote calls, as
+/// those of programs often are that collect their garbage when the stack is used up. For so long
+/// other moments are looked for.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Stops a process.
 pub(crate) fn stop(process: &Process) -> Result<Stopped, StopError> {
     for _ in 1..TRIES {
@@ -30,6 +35,23 @@ pub(crate) fn stop(process: &Process) -> Result<Stopped, StopError> {
         }
     }
     process.stop()
+}
+
+/// Stops a process where remote calls have room, if there is such a moment until the limit.
+fn stop_with_room(process: &Process, limit: &Limit, stops: &mut Stops) -> Result<Stopped, SessionError> {
+    loop {
+        let stopped = stop(process)?;
+        if limit.is_over() || is_hurried() || stopped.has_room() {
+            return Ok(stopped);
+        }
+        let (time, resumed) = stopped.resume_timed();
+        stops.pauses.push(Pause { time, purpose: "room" });
+        resumed?;
+        if process.is_suspended() {
+            return Ok(stop(process)?);
+        }
+        std::thread::sleep(GAP);
+    }
 }
 
 /// What became of a piece of work.
@@ -49,6 +71,8 @@ pub(crate) enum Hold<'a> {
         process: &'a Process,
         /// How long it was stopped.
         stops: Stops,
+        /// Until then, moments are looked for in which remote calls have room.
+        room: Limit,
     },
     /// It has not begun yet.
     Stopped(&'a mut Stopped),
@@ -57,7 +81,7 @@ pub(crate) enum Hold<'a> {
 impl<'a> Hold<'a> {
     /// Of a process that is attached to.
     pub fn running(process: &'a Process) -> Hold<'a> {
-        Hold::Running { process, stops: Stops::default() }
+        Hold::Running { process, stops: Stops::default(), room: Limit::after(ROOM_PATIENCE) }
     }
 
     /// Does it run?
@@ -110,8 +134,8 @@ impl<'a> Hold<'a> {
         work: impl FnOnce(&mut Stopped) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         match self {
-            Hold::Running { process, stops } => {
-                let mut stopped = stop(process)?;
+            Hold::Running { process, stops, room } => {
+                let mut stopped = stop_with_room(process, room, stops)?;
                 let result = work(&mut stopped);
                 let (time, resumed) = stopped.resume_timed();
                 stops.pauses.push(Pause { time, purpose });
