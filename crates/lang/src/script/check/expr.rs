@@ -135,6 +135,7 @@ impl Checker<'_> {
                     (Type::Text(_), _) if self.is_missing(b) => (first, text(Vec::new())),
                     _ => (first, second),
                 };
+                let (first, second) = (as_bits(*op, a, first), as_bits(*op, b, second));
                 self.binary(*op, first, second, span)
             }
             ExprKind::Ternary(cond, then, otherwise) => self.ternary(cond, then, otherwise, span),
@@ -496,4 +497,16 @@ fn addressed(of: &Expr) -> Option<&Expr> {
 pub(super) fn probe_text(func: bool) -> Value {
     let (len, builtin) = if func { (NAME, Builtin::Func) } else { (POINT, Builtin::ProbeText) };
     Value { ty: Type::Text(len), kind: ValueKind::Builtin(builtin) }
+}
+
+/// An operand of an operator that takes a number apart: bpftrace knows no types of results, so
+/// scripts for it do that with addresses, too.
+fn as_bits(op: BinaryOp, operand: &Expr, value: Value) -> Value {
+    use BinaryOp::{And, Div, Mod, Mul, Or, Shl, Shr, Xor};
+    let takes_apart = matches!(op, And | Or | Xor | Shl | Shr | Mul | Div | Mod);
+    let is_result = matches!(&operand.kind, ExprKind::Ident(name) if name == "retval");
+    match &value.ty {
+        Type::Pointer(_) if takes_apart && is_result => Value { ty: Type::UINT, ..value },
+        _ => value,
+    }
 }
