@@ -231,9 +231,9 @@ impl Stopped {
     #[must_use]
     pub fn has_room(&self) -> bool {
         let (Some(thread), Ok(maps)) = (self.threads.first(), self.maps()) else { return true };
+        let Ok(state) = FpState::get(thread.tid) else { return true };
         let all: Vec<Regs> = self.threads.iter().map(|thread| thread.regs).collect();
-        let len = FpState::get(thread.tid).map(|state| state.frame_len());
-        len.is_err() || len.is_ok_and(|len| room::for_frame(&self.process, &maps, &all, len).is_some())
+        room::for_frame(&self.process, &maps, &all, state.frame_len()).is_some()
     }
 
     /// Makes a thread go on at another address. If its registers say [`Regs::restarts`], it stands

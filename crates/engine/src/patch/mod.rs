@@ -8,7 +8,7 @@
 //! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`retire`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites of several sessions | [`share`] |
-//! | removing every trace, but for what other sessions need | [`detach`], [`journal`], [`left`], [`returns`], [`retain`] |
+//! | removing all but what other sessions need | [`detach`], [`journal`], [`left`], [`returns`], [`retain`] |
 
 mod calls;
 mod commit;

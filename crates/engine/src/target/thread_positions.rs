@@ -64,8 +64,8 @@ impl Position {
         }
     }
 
-    /// Who has called the function of the vDSO in which it is, if it has not entered the kernel
-    /// there ([`arch::caller`]).
+    /// The caller of the vDSO's function, if the position is in that function, in front of the
+    /// instruction that enters the kernel ([`arch::caller`]).
     pub fn caller(&self, stopped: &Stopped) -> Option<Caller> {
         let (sp, frame_pointer) = match self.place {
             Place::Thread { tid } => {
