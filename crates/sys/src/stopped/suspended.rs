@@ -61,19 +61,18 @@ impl Stopped {
     fn run_for(&mut self, tid: i32, time: Duration, mut slices: Option<u64>) -> Result<(), StopError> {
         let waits_for_cpu = Limit::after(self.timeout);
         let mut until = Instant::now() + time;
-        let (mut waits, mut has_waited, mut begins) = (false, false, 0);
+        let (mut has_cpu, mut has_waited, mut begins) = (slices.is_none(), false, 0);
         loop {
             match until.saturating_duration_since(Instant::now()) {
+                Duration::ZERO if has_cpu || waits_for_cpu.is_over() => break,
+                // When the thread got the CPU is not known: its time begins now.
                 Duration::ZERO => {
-                    let has_cpu = slices.is_none() || self.time_slices(tid) != slices;
-                    if has_cpu && !waits || waits_for_cpu.is_over() {
-                        break;
-                    }
-                    (waits, has_waited) = (!has_cpu, true);
-                    if waits {
-                        std::thread::sleep(LOOK_TIME);
-                    } else {
+                    has_cpu = self.time_slices(tid) != slices;
+                    if has_cpu {
                         until = Instant::now() + time;
+                    } else {
+                        has_waited = true;
+                        std::thread::sleep(LOOK_TIME);
                     }
                 }
                 // The thread may have waited for the CPU that we are on.
@@ -87,7 +86,7 @@ impl Stopped {
                 Some(Event::Stop) => {
                     slices = self.time_slices(tid);
                     if begins < BEGINS {
-                        (begins, until) = (begins + 1, Instant::now() + time);
+                        (begins, has_cpu, until) = (begins + 1, slices.is_none(), Instant::now() + time);
                     }
                     ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
                 }

@@ -186,7 +186,7 @@ fn a_thread_got_no_cpu_while_it_was_let_go_on() {
     let mut went_on = 0;
     for _ in 0..40 {
         let before = place(&stopped);
-        stopped.nudge(adds, Duration::from_micros(4)).unwrap();
+        stopped.nudge(adds, Duration::from_micros(50)).unwrap();
         went_on += u32::from(format!("{:?}", place(&stopped)) != format!("{before:?}"));
     }
     stopped.resume().unwrap();
