@@ -60,12 +60,13 @@ impl Stopped {
     /// often it had had one when it stood.
     fn run_for(&mut self, tid: i32, time: Duration, mut slices: Option<u64>) -> Result<(), StopError> {
         let waits_for_cpu = Limit::after(self.timeout);
-        let mut until = Instant::now() + time;
+        // Whether the thread has a CPU is asked soon, and its time begins then.
+        let first = if slices.is_none() { time } else { time.min(LOOK_TIME) };
+        let mut until = Instant::now() + first;
         let (mut has_cpu, mut has_waited, mut begins) = (slices.is_none(), false, 0);
         loop {
             match until.saturating_duration_since(Instant::now()) {
                 Duration::ZERO if has_cpu || waits_for_cpu.is_over() => break,
-                // When the thread got the CPU is not known: its time begins now.
                 Duration::ZERO => {
                     has_cpu = self.time_slices(tid) != slices;
                     if has_cpu {
@@ -79,14 +80,19 @@ impl Stopped {
                 left if left < RETURN_TIME && !has_waited => std::hint::spin_loop(),
                 left => std::thread::sleep(left.min(RETURN_TIME)),
             }
-            match ptrace::wait(tid, true).map_err(|source| self.failed("wait for", tid, source))? {
+            let event = match ptrace::wait(tid, true) {
+                // The thread has executed another program, as the first thread now.
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+                event => event.map_err(|source| self.failed("wait for", tid, source))?,
+            };
+            match event {
                 None => {}
                 // The stop behind a signal, or that of a suspended process: the thread has had none
                 // of its time yet.
                 Some(Event::Stop) => {
                     slices = self.time_slices(tid);
                     if begins < BEGINS {
-                        (begins, has_cpu, until) = (begins + 1, slices.is_none(), Instant::now() + time);
+                        (begins, has_cpu, until) = (begins + 1, slices.is_none(), Instant::now() + first);
                     }
                     ptrace::cont(tid, 0).map_err(|source| self.failed("resume", tid, source))?;
                 }
