@@ -360,6 +360,22 @@ pub fn what_is_not_behind_a_call_was_replaced() {
     program.finish().ok();
 }
 
+/// Which function had not returned was said only of functions whose exits are probed.
+#[test]
+pub fn calls_whose_return_address_was_replaced_had_no_name() {
+    let Some(path) = target("walked") else { return };
+    let mut program = Program::start(&mut Command::new(&path));
+    let pid = program.pid().to_string();
+    let tracing = Tracing::start(&["-f", "json", "-p", &pid, "-e", "ur:walked:odd { @ = count() }"]);
+    assert_eq!(program.ask("walk 10"), 10, "no return address is replaced: nothing is tested");
+    assert_eq!(program.ask("jump 5"), 0);
+    let report = tracing.stop();
+    assert!(report.0.stderr.contains("5 calls had not returned (5 of odd)"), "{}", report.0);
+    let said = report.0.stdout.lines().find(|line| line.contains("unfinished_calls")).unwrap_or_default();
+    assert!(said.contains("\"count\": 5, \"data\": {\"probe\": \"odd\"}"), "{}", report.0);
+    program.finish().ok();
+}
+
 /// Neither unwind information nor a call said that there is a return address, and what looked like
 /// one on top of the stack was replaced: data of the program.
 #[test]

@@ -48,7 +48,8 @@ again! {
         threads_that_shared_a_stack_for_signals_before_the_attach_overwrote_each_other,
     }
     returns {
-        a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced, data_that_looked_like_a_return_address_was_replaced,
+        a_library_that_moves_stacks_came_after_the_attach, what_is_not_behind_a_call_was_replaced,
+        calls_whose_return_address_was_replaced_had_no_name, data_that_looked_like_a_return_address_was_replaced,
         calls_are_remembered_whenever_a_signal_comes, a_call_that_began_unseen_had_the_time_of_an_earlier_one,
         calls_that_never_returned_ended_where_they_would_have_jumped_to,
         calls_that_were_left_slowed_down_those_of_another_function,

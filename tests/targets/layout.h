@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-enum { LAYOUT = 21 };
+enum { LAYOUT = 22 };
 enum { COMMON = 64, JOURNAL_ENTRY = 176, LIST_ENTRY = 24, MAP_DESC = 128, ASKED = 4944 };
 #define MAGIC 0x5045545345444953ull /* "SIDESTEP" */
 

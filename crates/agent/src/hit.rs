@@ -272,7 +272,7 @@ pub fn returned(agent: Agent, thread: Option<Thread>, hit: Place) -> u64 {
         }
         match thread {
             Some(thread) => finish(agent, thread, entry.probe as u32, entry.cookie, hit, real),
-            None => agent.count_dropped(1),
+            None => agent.count_dropped(entry.probe as u32),
         }
         if entry.ret != trampoline {
             return real;

@@ -145,12 +145,21 @@ impl Agent {
 
     /// Counts a hit of a probe that could not be handled.
     pub fn count_missed(&self, probe: u32) {
-        let layout = self.layout();
-        if u64::from(probe) < layout.probes_max && self.counts() {
-            let missed = (self.private().shared + layout.missed_off) as *mut u64;
+        self.count_at(self.layout().missed_off, probe);
+    }
+
+    /// Counts a replaced return address of a probe that will not be seen again.
+    pub fn count_dropped(&self, probe: u32) {
+        self.count_at(self.layout().dropped_off(), probe);
+    }
+
+    /// Adds one to a counter of an array that has one for each probe.
+    fn count_at(&self, offset: u64, probe: u32) {
+        if u64::from(probe) < self.layout().probes_max && self.counts() {
+            let counters = (self.private().shared + offset) as *mut u64;
             // SAFETY: `new` demands that the shared region stays mapped, and the number was
             // checked. All threads count there atomically.
-            unsafe { AtomicU64::from_ptr(missed.add(probe as usize)) }.fetch_add(1, Ordering::Relaxed);
+            unsafe { AtomicU64::from_ptr(counters.add(probe as usize)) }.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -213,13 +222,6 @@ impl Agent {
     #[must_use]
     pub fn counts(&self) -> bool {
         !self.is_child() || self.private().follow != 0
-    }
-
-    /// Counts replaced return addresses that will not be seen again.
-    pub fn count_dropped(&self, entries: u64) {
-        if entries != 0 && self.counts() {
-            self.common().returns_dropped.fetch_add(entries, Ordering::Relaxed);
-        }
     }
 
     /// What the program believes about signals of ours. Its plain fields change.

@@ -168,7 +168,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
     // readable (section "Safety" above).
     let ret = unsafe { arch::read_word(slot) };
     if ret != trampoline && !return_address::is_plausible(agent, thread, ret) || return_address::stays(agent) {
-        agent.count_dropped(1);
+        agent.count_dropped(probe);
         return false;
     }
     let stack = Stack::of(thread);
@@ -182,7 +182,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
             // SAFETY: the caller promises that `slot` is writable (section "Safety" above). It gets
             // back what it held, if an earlier round has replaced that.
             unsafe { arch::write_word(slot, ret) };
-            agent.count_dropped(1);
+            agent.count_dropped(probe);
             return false;
         };
         if !stack.entry(index).write(&entry) {
@@ -196,7 +196,7 @@ pub unsafe fn push(agent: Agent, thread: Thread, slot: u64, probe: u32, cookie: 
             unsafe { arch::write_word(slot, ret) };
             stack.entry(index).kill(slot);
             trim(thread);
-            agent.count_dropped(1);
+            agent.count_dropped(probe);
             return false;
         }
         let in_use = thread.shadow() == stack.base && len(thread) > index;
@@ -235,9 +235,10 @@ fn drop_reused(agent: Agent, thread: Thread, slot: u64, ret: u64) {
         if stack.entry(used - 1).read(slot).is_some_and(is_same_call) {
             return;
         }
-        let is_kept = stack.entry(used - 1).read(slot).is_some_and(|entry| entry.probe & ShadowEntry::KEPT != 0);
-        if stack.entry(used - 1).kill(slot) && !is_kept {
-            agent.count_dropped(1);
+        let top = stack.entry(used - 1);
+        match top.read(slot) {
+            Some(entry) => drop_entry(agent, top, &entry),
+            None => _ = top.kill(slot),
         }
         trim(thread);
     }
@@ -426,7 +427,6 @@ fn is_alive(agent: Agent, entry: &ShadowEntry) -> bool {
 
 /// After a return that was not the top entry's: what lies above may be left over from a longjmp.
 fn drop_dead_top(agent: Agent, thread: Thread) {
-    let mut dropped = 0;
     loop {
         trim(thread);
         let stack = Stack::of(thread);
@@ -436,13 +436,17 @@ fn drop_dead_top(agent: Agent, thread: Thread) {
         }
         match live(stack, used - 1) {
             Some((_, entry)) if is_alive(agent, &entry) => break,
-            Some((top, entry)) => {
-                dropped += u64::from(top.kill(entry.slot) && entry.probe & ShadowEntry::KEPT == 0);
-            }
+            Some((top, entry)) => drop_entry(agent, top, &entry),
             None => {}
         }
     }
-    agent.count_dropped(dropped);
+}
+
+/// Drops the entry of a call that has ended in another way. Exits count their calls themselves.
+fn drop_entry(agent: Agent, at: Entry, entry: &ShadowEntry) {
+    if at.kill(entry.slot) && entry.probe & ShadowEntry::KEPT == 0 {
+        agent.count_dropped(entry.probe as u32);
+    }
 }
 
 /// The entry at an index, unless it is dead.

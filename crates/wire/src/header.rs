@@ -9,7 +9,7 @@ use crate::bell::Bell;
 /// First word of the shared region: `"SIDESTEP"` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDESTEP");
 /// Layout version; a controller touches only regions of its own version.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 /// Name given to `memfd_create`: the mapping shows as `/memfd:sidestep (deleted)` in
 /// `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "sidestep";
@@ -85,7 +85,7 @@ pub struct SharedLayout {
     /// Bytes in a ring, a power of two; 0 = no rings.
     pub ring_len: u64,
     /// `[AtomicU64; probes_max]`: hits of each probe that no slot could take (more threads than
-    /// slots).
+    /// slots). Behind them is [`SharedLayout::dropped_off`].
     pub missed_off: u64,
     /// `[AtomicU64; probes_max]`: the share of the target's CPU time that each probe takes, as the
     /// controller found it last: 1 + parts per million; 0 = it does not know.
@@ -113,6 +113,15 @@ pub struct SharedLayout {
     pub pad: u32,
 }
 
+impl SharedLayout {
+    /// `[AtomicU64; probes_max]`: return addresses that were replaced for each probe and never seen
+    /// again (longjmp, exit of a thread).
+    #[must_use]
+    pub fn dropped_off(&self) -> u64 {
+        self.missed_off.wrapping_add(self.probes_max.wrapping_mul(8))
+    }
+}
+
 /// Head of what all processes of a session share: slots, maps, and what was missed. A multiple of
 /// the page size from the start of the region.
 #[repr(C, align(64))]
@@ -123,8 +132,7 @@ pub struct Common {
     /// Slots among them whose process has ended, so that others may have them
     /// ([`crate::Slot::owner`]).
     pub slots_free: AtomicU32,
-    /// Return addresses that were replaced and never seen again (longjmp, exit of a thread), for
-    /// all probes.
+    /// The sum of [`SharedLayout::dropped_off`] for probes that have gone.
     pub returns_dropped: AtomicU64,
     /// Lines of `trace_printk` that did not fit into a ring.
     pub lines_dropped: AtomicU64,

@@ -2,7 +2,7 @@
 
 use sidestep_wire::ShadowEntry;
 
-use super::{Stack, live, past_foreign, trim};
+use super::{Stack, drop_entry, live, past_foreign, trim};
 use crate::memory::{Agent, Thread};
 use crate::{arch, safe_read};
 
@@ -34,7 +34,6 @@ pub fn unwind(agent: Agent, thread: Thread) {
 pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {
     let trampoline = agent.private().trampoline;
     let stack = Stack::of(thread);
-    let mut dropped = 0;
     // Oldest first: of a chain, the one with the real address puts the trampoline back for all.
     for index in 0..stack.len(thread) {
         let Some((at, entry)) = live(stack, index) else { continue };
@@ -50,9 +49,8 @@ pub fn caught(agent: Agent, thread: Thread, stack_pointer: u64) {
         if word == Some(trampoline) {
             at.set_probe(entry.probe & !ShadowEntry::RESTORED);
         } else {
-            dropped += u64::from(at.kill(entry.slot));
+            drop_entry(agent, at, &entry);
         }
     }
     trim(thread);
-    agent.count_dropped(dropped);
 }

@@ -3,7 +3,7 @@
 use sidestep_wire::ShadowEntry;
 use sidestep_wire::private::SHADOW_FIRST;
 
-use super::{HEAD, Stack, is_alive, is_watched, live, set_len};
+use super::{HEAD, Stack, drop_entry, is_alive, is_watched, live, set_len};
 use crate::memory::{Agent, Thread};
 
 /// How many newer entries are looked at to prove that an entry's stack slot has been reused.
@@ -61,16 +61,15 @@ pub fn first(thread: Thread, room: u64) {
 
 /// Drops dead entries; returns how many are left.
 fn drop_dead(agent: Agent, stack: Stack, used: u64) -> u64 {
-    let (mut alive, mut dropped) = (0, 0);
+    let mut alive = 0;
     for index in (0..used).rev() {
         let Some((at, entry)) = live(stack, index) else { continue };
         if is_reused(agent, stack, index, used, &entry) || !is_alive(agent, &entry) {
-            dropped += u64::from(at.kill(entry.slot) && entry.probe & ShadowEntry::KEPT == 0);
+            drop_entry(agent, at, &entry);
         } else {
             alive += 1;
         }
     }
-    agent.count_dropped(dropped);
     alive
 }
 

@@ -115,7 +115,8 @@ impl Layout {
         let maps_off = round(journal_off + JOURNAL * needs.probes * size_of::<JournalEntry>() as u64, 64);
         let common_off = round(maps_off + MAPS_CAP * size_of::<MapEntry>() as u64, PAGE);
         let missed_off = round(common_off + size_of::<Common>() as u64, 64);
-        let shares_off = round(missed_off + needs.probes * 8, 64);
+        // Hits that were missed, and returns that were never seen.
+        let shares_off = round(missed_off + 2 * needs.probes * 8, 64);
         let map_descs_off = round(shares_off + needs.probes * 8, 64);
         let mut end = map_descs_off + (needs.maps.len() * size_of::<MapDesc>()) as u64;
         let mut maps = Vec::new();
@@ -281,7 +282,8 @@ mod tests {
             assert!(l.maps_off + l.maps_cap * size_of::<MapEntry>() as u64 <= l.common_off);
             assert_eq!(l.common_off % PAGE, 0);
             assert!(l.common_off + size_of::<Common>() as u64 <= l.missed_off);
-            assert!(l.missed_off + 8 * needs.probes <= l.shares_off);
+            assert_eq!(l.shared().dropped_off(), l.missed_off + 8 * needs.probes);
+            assert!(l.shared().dropped_off() + 8 * needs.probes <= l.shares_off);
             assert!(l.shares_off + 8 * needs.probes <= l.map_descs_off);
             assert!(l.cells_off + 8 * l.cells <= l.ring_off);
             assert!(l.ring_off + l.ring_len <= l.slot_stride);

@@ -38,7 +38,22 @@ impl Regions {
         self.common.u64(self.layout.common_off + field as u64)
     }
 
-    /// Returns that were never seen.
+    /// Replaced return addresses of a probe that were never seen again.
+    pub fn dropped_returns(&self, probe: u32) -> u64 {
+        self.dropped(probe).load(Ordering::Relaxed)
+    }
+
+    /// The probe goes, and its number may become another one's.
+    pub fn forget_dropped(&self, probe: u32) {
+        let dropped = self.dropped(probe).swap(0, Ordering::Relaxed);
+        self.common_word(offset_of!(Common, returns_dropped)).fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    fn dropped(&self, probe: u32) -> &AtomicU64 {
+        self.common.u64(self.layout.shared().dropped_off() + u64::from(probe) * 8)
+    }
+
+    /// The same of probes that have gone.
     pub fn returns_dropped(&self) -> u64 {
         self.common_word(offset_of!(Common, returns_dropped)).load(Ordering::Relaxed)
     }

@@ -311,8 +311,8 @@ impl Session {
         self.installer.regions().map_or(0, |regions| regions.maps().dropped(map))
     }
 
-    /// Calls that were seen to begin, and not to return, of functions that are not known any more:
-    /// their return addresses were replaced, and the calls have ended in another way.
+    /// As [`Counts::unfinished`](crate::Counts::unfinished), of functions that have gone: the
+    /// library was unloaded.
     pub fn returns_dropped(&self) -> u64 {
         self.installer.regions().map_or(0, |regions| regions.returns_dropped())
     }

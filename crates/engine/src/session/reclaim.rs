@@ -281,6 +281,7 @@ impl Regions {
                 self.common.u64(cell).store(0, Ordering::Relaxed);
             }
             self.common.u64(self.layout.missed_off + cells(*number)).store(0, Ordering::Relaxed);
+            self.forget_dropped(*number);
         }
     }
 }

@@ -41,7 +41,7 @@ impl Session {
     /// Current counts, per probe. Works while the target runs, after its end, and after the detach.
     pub fn counts(&self) -> Vec<Counts> {
         let Some(regions) = self.installer.regions() else { return Vec::new() };
-        let unfinished = |numbers: &Numbers| {
+        let by_exits = |numbers: &Numbers| {
             if numbers.exits.is_empty() {
                 return 0; // none of its sites sees an end
             }
@@ -49,10 +49,11 @@ impl Session {
             let ended = |number: &u32| regions.cell(*number) + regions.missed(*number);
             begun.saturating_sub(numbers.exits.iter().map(ended).sum())
         };
+        let dropped = |numbers: &Numbers| numbers.all().map(|number| regions.dropped_returns(number)).sum::<u64>();
         let count = |numbers: &Numbers| Counts {
             hits: numbers.counted().map(|number| regions.cell(number)).sum(),
             missed: numbers.all().map(|number| regions.missed(number)).sum(),
-            unfinished: unfinished(numbers),
+            unfinished: by_exits(numbers) + dropped(numbers),
         };
         self.installer.numbers.iter().map(count).collect()
     }
