@@ -101,6 +101,7 @@ const RECIPES: &[Recipe] = &[
     recipe("blocked", CC, &["blocked.c"]),
     recipe("interrupted", CC, &["interrupted.c"]),
     recipe("ring", CC, &["ring.c"]),
+    recipe("delivered", CC, &["delivered.c"]),
     recipe("edge", CC_FIXED, &["edge.c"]),
     recipe("stuck", CC, &["stuck.c"]),
     recipe("unanswered", CC, &["unanswered.c"]),

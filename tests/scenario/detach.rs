@@ -12,10 +12,15 @@ use sidestep_tests::{Snapshot, skip, target};
 
 const FUNCTIONS: &str = "^(leaf|mix|tree|real|bytes)$";
 
+fn program(build: &str) -> Option<(Program, String)> {
+    let program = Program::start(&mut Command::new(target(build)?));
+    let pid = program.pid().to_string();
+    Some((program, pid))
+}
+
 /// The load running in five threads; two sleep, one reads from a pipe that stays empty.
 fn load(build: &str) -> Option<(Program, String)> {
-    let mut program = Program::start(&mut Command::new(target(build)?));
-    let pid = program.pid().to_string();
+    let (mut program, pid) = program(build)?;
     assert_eq!(program.ask("start 0"), 0);
     Some((program, pid))
 }
@@ -44,6 +49,23 @@ pub fn a_hundred_cycles_under_load() {
     }
     before.assert_same(&Snapshot::of(program.pid()));
     assert_eq!(program.ask("finish 0"), 0, "wrong results, or interrupted sleeps and reads");
+    program.finish().ok();
+}
+
+/// Each look found another thread in a handler that had interrupted the guard of a call: the memory
+/// of the session stayed.
+#[test]
+pub fn there_was_always_a_handler_that_had_interrupted_a_guard() {
+    let Some((mut program, pid)) = program("delivered") else { return };
+    assert_eq!(program.ask("start 16"), 16);
+    let before = Snapshot::of(program.pid());
+    for tool in [&["funccount"][..], &["funccount", "--no-optimize"]] {
+        let report = Tracing::start(&[tool, &["-p", &pid, "step"]].concat()).stop();
+        assert!(report.count("step") > 0, "{}", report.0);
+        assert_goes_on(&mut program);
+        before.assert_same(&Snapshot::of(program.pid()));
+    }
+    assert_eq!(program.ask("finish 0"), 0, "wrong masks or results");
     program.finish().ok();
 }
 

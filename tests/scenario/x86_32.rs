@@ -78,6 +78,7 @@ again! {
     detach {
         everything_is_counted_meanwhile, controller_killed_at_any_moment, controller_killed_while_it_detaches,
         controller_killed_between_its_steps, two_at_the_same_time, a_hundred_cycles_under_load,
+        there_was_always_a_handler_that_had_interrupted_a_guard,
         a_stopped_process_stays_stopped,
     }
     stacks {

@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidestep_isa::{Len, Va};
-use sidestep_sys::{Limit, Mapping, Process, Stopped, is_hurried};
+use sidestep_sys::{Limit, Mapping, Process, Stopped};
 use sidestep_wire::header::ISLAND;
 use sidestep_wire::{Header, JournalEntry, MapEntry, MapKind};
 
@@ -20,6 +20,7 @@ use crate::patch::returns;
 use crate::patch::semaphore;
 use crate::patch::share::Others;
 use crate::patch::toggle;
+use crate::patch::usher::{StillThere, Usher};
 use crate::target::discovery::{self, Found, MEMFD_LINK, is_ours, is_written, original};
 use crate::target::hold::{Hold, Turn, stop};
 use crate::target::identity;
@@ -38,22 +39,10 @@ const MANY: u32 = 128;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The same, if a detach has been given up before.
 const SHORT_PATIENCE: Duration = Duration::from_millis(300);
-/// After that long, threads that are in our code go on one by one, while all others stand: there is
-/// always one of many that fault all the time.
+/// After that long, threads go on one by one, while all others stand ([`Usher`]).
 const ALONE_AFTER: Duration = Duration::from_millis(300);
-/// How much longer they go on each time, up to so many times that; then from the beginning. Between
-/// two faults a thread may have a few microseconds, and where it is stopped at the second one, it
-/// has gone too far.
-const ALONE: Duration = Duration::from_micros(4);
-const ROUNDS: u32 = 16;
-/// How much longer a pause is for that, about. On a busy machine a thread waits for a CPU for tens
-/// of milliseconds each time, so a pause lasts until all have gone on [`TRIES`] times, or until
-/// this [`LONGEST`] time is over.
-const LONG: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_millis(500);
-const TRIES: u32 = 8;
-/// A detach is given up after [`PATIENCE`] if there were so many tries, and else after this time.
-const LEAST_TRIES: u32 = 10 * TRIES;
+/// How long threads get in all, as long as they go on one by one: on a busy machine a thread waits
+/// long for a CPU.
 const LAST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Removes everything of the sessions that `which` chooses, once `take` gives the turn. On success
@@ -120,8 +109,7 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     let limit = Limit::after(if waited { SHORT_PATIENCE } else { PATIENCE });
     let alone_from = Limit::after(if waited { Duration::ZERO } else { ALONE_AFTER });
     let last_limit = Limit::after(LAST_PATIENCE);
-    let runs = |inside: Option<StillThere>| inside.is_some_and(|inside| inside.how == Inside::Code);
-    let (mut pause, mut tries, mut ran) = (Duration::from_micros(200), 0, false);
+    let (mut pause, mut usher, mut ran) = (Duration::from_micros(200), Usher::default(), false);
     let mut outside = Outside::default();
     loop {
         let Some(found) = discovery::at(process, shared)? else { return Ok(hold.stops()) };
@@ -133,42 +121,36 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
         let originals = Originals::of(process, &found)?;
         let suspended = process.is_suspended();
         process.use_gadgets(crate::target::regions::gadgets(found.batch));
-        let waits = !limit.is_over() || ran && tries < LEAST_TRIES && !last_limit.is_over();
+        let waits = !limit.is_over() || ran && !last_limit.is_over();
         let mut end = |stopped: &mut Stopped| {
-            let inside = restore(stopped, &found, &others, &journal, &originals, &mut outside, waits)?;
-            if inside.is_some() {
-                return Ok(inside);
+            let stay = restore(stopped, &found, &others, &journal, &originals, &mut outside, waits)?;
+            if !stay.is_empty() {
+                return Ok(stay);
             }
             if journal.is_needed {
-                return retain(stopped, &found, &journal).map(|()| None);
+                return retain(stopped, &found, &journal).map(|()| stay);
             }
             let tid = if found.owner == Va(0) { None } else { part(stopped, &found, &others, &mut outside)? };
-            Ok::<_, SessionError>(tid.map(|tid| StillThere { tid, how: Inside::Code }))
+            Ok::<_, SessionError>(tid.into_iter().map(StillThere::in_code).collect())
         };
-        let (inside, sharing) = hold.stopped("restoring", |stopped| {
-            let mut inside = end(stopped)?;
+        let acting = if found.owner == Va(0) { Vec::new() } else { discovery::agents(others.sessions()) };
+        let code: Vec<Range<u64>> = journal.code.iter().cloned().chain(acting).collect();
+        let (stay, sharing) = hold.stopped("restoring", |stopped| {
+            let mut stay = end(stopped)?;
             if suspended || alone_from.is_over() {
-                let goes = |inside: Option<StillThere>| inside.is_some() && suspended || runs(inside);
-                let (begun, before) = (Instant::now(), tries);
-                let goes_on = |tries| begun.elapsed() < LONG || tries < before + TRIES && begun.elapsed() < LONGEST;
-                while goes(inside) && goes_on(tries) && !is_hurried() {
-                    let time = if suspended { pause } else { Duration::ZERO };
-                    usher(stopped, &found, &others, &journal, time + ALONE * (1 + tries % ROUNDS))?;
-                    tries += 1;
-                    inside = end(stopped)?;
-                }
+                stay = usher.pass(stopped, &code, stay, suspended.then_some(pause), &mut end)?;
             }
-            Ok((inside, identity::sharing(stopped)))
+            Ok((stay, identity::sharing(stopped)))
         })?;
         hold.note_sharing(sharing);
-        ran = runs(inside) && !suspended;
-        let Some(inside) = inside else {
+        let Some(inside) = stay.last() else {
             if !journal.is_needed {
                 process.leave(&journal.code);
                 unmap(&mut hold, &found)?;
             }
             return Ok(hold.stops());
         };
+        ran = !suspended && stay.iter().all(|thread| usher.can_help(*thread));
         if !waits {
             let (pid, bytes) = (process.pid(), resident(process, &found)?);
             return Err(SessionError::StillInside { pid, tid: inside.tid, inside: inside.how, bytes });
@@ -182,13 +164,6 @@ fn remove_one(process: &Process, shared: Va) -> Result<Stops, SessionError> {
     }
 }
 
-/// A thread that keeps a detach from its end.
-#[derive(Clone, Copy, Debug)]
-struct StillThere {
-    tid: i32,
-    how: Inside,
-}
-
 /// Bytes of memory that a session takes in the target: not of address space, most of which is never
 /// used.
 fn resident(process: &Process, found: &Found) -> Result<u64, SessionError> {
@@ -197,8 +172,8 @@ fn resident(process: &Process, found: &Found) -> Result<u64, SessionError> {
     Ok(process.resident(is_ours).unwrap_or(0))
 }
 
-/// Restores text and return addresses; gives a thread that is still inside our code, if any.
-/// May be repeated. `waits`: it will be, so that no users' site has to go before our own do.
+/// Restores text and return addresses; gives the threads that are still inside our code. May be
+/// repeated. `waits`: it will be, so that no users' site has to go before our own do.
 fn restore(
     stopped: &mut Stopped,
     found: &Found,
@@ -207,7 +182,7 @@ fn restore(
     originals: &Originals,
     outside: &mut Outside,
     waits: bool,
-) -> Result<Option<StillThere>, SessionError> {
+) -> Result<Vec<StillThere>, SessionError> {
     if found.controller_pid != 0 {
         stopped.write(Va(found.shared_va.0 + offset_of!(Header, detaching) as u64), &1u32.to_ne_bytes())?;
     }
@@ -254,9 +229,8 @@ fn restore(
     let handler = needed.then(|| signals::handler(&process, found.private_va)).transpose()?;
     positions.retain(|p| journal.code.iter().any(|range| range.contains(&p.ip.0)) && !journal.stays_at(stopped, p));
     positions.retain(|p| Some(p.ip) != handler);
-    let still = |how: Inside| move |tid: i32| StillThere { tid, how };
-    let in_code = stopped.returning().or(in_flight).map(still(Inside::Code));
-    let mut inside = in_code.or(native::inside(stopped, found, &mappings)?.map(still(Inside::Function)));
+    let in_code = stopped.returning().or(in_flight).map(StillThere::in_code);
+    let in_function = native::inside(stopped, found, &mappings)?.map(StillThere::in_function);
     // Where others are behind us, what we displaced has no place of its own to go on at: such a
     // thread leaves by itself.
     let movable = |entry: &JournalEntry| !others.know(entry) || !others.are_in(&process, entry);
@@ -264,8 +238,8 @@ fn restore(
     let targets: Vec<Option<(&JournalEntry, Va)>> = positions.iter().map(original_of).collect();
     let stays = |(position, original): (&Position, &Option<_>)| match (original, position.place) {
         (Some(_), _) => None,
-        (None, Place::Thread { tid }) => Some(StillThere { tid, how: Inside::Code }),
-        (None, Place::SignalFrame { tid, .. }) => Some(StillThere { tid, how: Inside::SignalHandler }),
+        (None, Place::Thread { tid }) => Some(StillThere::in_code(tid)),
+        (None, Place::SignalFrame { tid, .. }) => Some(StillThere::in_handler(tid)),
     };
     let mut stay: Vec<StillThere> = positions.iter().zip(&targets).filter_map(stays).collect();
     // What stays works for other sessions meanwhile, so each thread is waited for by itself. The
@@ -276,10 +250,10 @@ fn restore(
         outside.look(stopped, &stay.iter().map(|still| still.tid).collect());
         stay.retain(|still| !outside.has(still.tid));
     }
-    inside = stay.pop().or(inside);
+    stay.splice(0..0, in_function.into_iter().chain(in_code));
     // A thread in the agent may be about to replace a return address or to meet a trap: then our
     // own sites stay for now.
-    if inside.is_none() {
+    if stay.is_empty() {
         if found.taken != 0 && !journal.is_needed {
             signals::end(stopped, found.private_va)?;
         }
@@ -287,16 +261,16 @@ fn restore(
     }
     for (position, original) in positions.iter().zip(targets) {
         match original {
-            Some((entry, at)) if inside.is_none() || !is_last(entry) => {
+            Some((entry, at)) if stay.is_empty() || !is_last(entry) => {
                 thread_positions::move_back(stopped, position, at)?
             }
             _ => {}
         }
     }
-    if inside.is_none() && found.taken != 0 && !journal.is_needed {
+    if stay.is_empty() && found.taken != 0 && !journal.is_needed {
         signals::restore(stopped, found, found.room(), &all_positions)?;
     }
-    Ok(inside)
+    Ok(stay)
 }
 
 /// Threads in our handler for the sake of traps of other sessions. All that they execute of ours is
@@ -323,29 +297,6 @@ fn acts_for(
         }
     }
     Ok(acting.difference(&interrupted).copied().collect())
-}
-
-/// Lets threads go on for some time that are in our code or in that of a session that acts for this
-/// one, while all others stand. In a suspended process they never leave by themselves.
-fn usher(
-    stopped: &mut Stopped,
-    found: &Found,
-    others: &Others,
-    journal: &Journal,
-    time: Duration,
-) -> Result<(), SessionError> {
-    let acting = if found.owner == Va(0) { Vec::new() } else { discovery::agents(others.sessions()) };
-    let inside = |ip: Va| journal.code.iter().chain(&acting).any(|range| range.contains(&ip.0));
-    let returns = |tid: i32| stopped.returning() == Some(tid);
-    let threads = stopped.threads().iter().filter(|t| inside(t.regs.ip()) || returns(t.tid));
-    let tids: Vec<i32> = threads.map(|thread| thread.tid).collect();
-    for tid in tids {
-        // One may have ended another one, or the process.
-        if stopped.threads().iter().any(|thread| thread.tid == tid) {
-            stopped.nudge(tid, time)?;
-        }
-    }
-    Ok(())
 }
 
 /// Lowers the semaphores of sites that are still written: where a library was unloaded, something

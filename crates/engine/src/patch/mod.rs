@@ -8,7 +8,7 @@
 //! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`retire`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites of several sessions | [`share`] |
-//! | removing all but what other sessions need | [`detach`], [`journal`], [`left`], [`returns`], [`retain`] |
+//! | removing all but what other sessions need | [`detach`], [`journal`], [`left`], [`returns`], [`retain`], [`usher`] |
 
 mod calls;
 mod commit;
@@ -30,3 +30,4 @@ mod stopped;
 pub(crate) mod switch;
 mod thread_state;
 pub(crate) mod toggle;
+mod usher;

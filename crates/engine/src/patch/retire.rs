@@ -9,6 +9,7 @@ use sidestep_wire::TrapEntry;
 
 use crate::error::SessionError;
 use crate::patch::thread_state::LOOKS;
+use crate::patch::usher;
 use crate::target::discovery::{self, Found};
 use crate::target::hold::Hold;
 use crate::target::native;
@@ -41,9 +42,7 @@ pub(crate) fn retire(process: &Process, found: &Found, sites: &[u64]) -> Result<
         }
         // On a busy machine they get no CPU in the gap.
         for tid in coming {
-            if stopped.threads().iter().any(|thread| thread.tid == tid) {
-                stopped.nudge(tid, ALONE)?;
-            }
+            usher::nudge(stopped, tid, ALONE)?;
         }
         Ok(false)
     };

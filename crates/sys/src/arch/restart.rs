@@ -46,6 +46,12 @@ impl Regs {
         self.restarts()
     }
 
+    /// Did the thread wait in a system call when it was stopped?
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.restarts() || self.syscall().is_some() && self.result() == -i64::from(libc::EINTR)
+    }
+
     /// The same, but its system call has been interrupted for good.
     pub(crate) fn interrupted(&self) -> Regs {
         let mut regs = *self;

@@ -218,6 +218,13 @@ impl Regs {
         CALLS.contains(&(self.raw.words[NUMBER] as libc::c_long))
     }
 
+    /// Did the thread wait in a system call when it was stopped? No register tells whether the call
+    /// has ended.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.syscall().is_some()
+    }
+
     /// The same, but its system call has been interrupted for good.
     pub(crate) fn interrupted(&self) -> Regs {
         *self
