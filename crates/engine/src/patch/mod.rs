@@ -5,10 +5,13 @@
 //! | what is in the way | [`thread_state`] |
 //! | writing: tables first, then sites | [`install`], [`commit`], [`pages`] |
 //! | in an order, while the threads run or stand | [`order`], [`live`], [`stopped`] |
-//! | switching probes and their jumps | [`toggle`], [`switch`], [`per_probe`], [`promote`], [`retire`] |
+//! | switching probes | [`toggle`], [`switch`], [`per_probe`], [`retire`] |
+//! | switching between traps and jumps | [`promote`] |
 //! | what goes with a switch | [`semaphore`], [`calls`] |
 //! | sites of several sessions | [`share`] |
-//! | removing all but what other sessions need | [`detach`], [`journal`], [`left`], [`returns`], [`retain`], [`usher`] |
+//! | removing a session | [`detach`], [`journal`], [`left`], [`returns`] |
+//! | threads that keep a session | [`usher`] |
+//! | what other sessions need stays | [`retain`] |
 
 mod calls;
 mod commit;
